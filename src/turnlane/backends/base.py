@@ -1,0 +1,198 @@
+"""The contract of a backend: its verbs, each with its promise.
+
+What every backend keeps, whatever it is made of:
+
+1. Durable on return. A verb that returned has happened, and survives the loss of every process.
+2. One holder. At most one lease of a lane is valid; a write under any other lease changes nothing.
+3. Nothing is stranded. Whatever was accepted is claimable once it is ready, until a commit gives it its outcome.
+4. All or nothing. Each message of an accept, and each commit, is a unit of its own; its neighbours do not matter.
+5. Repeatable. After an unknown outcome (a time-out, a cut) the same call may be made again: accept answers `duplicate`,
+   commit answers what it answered the first time.
+6. Clocks decide when something happens, never what may be written.
+
+Verbs are called one by one and grouped inside: calls that wait at the same time travel together, in one transaction or
+one batch of the server. So callers stay simple, and the cost of a durable write is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, Protocol
+from urllib.parse import urlsplit
+
+from turnlane.errors import InvalidSettings
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, LaneState
+from turnlane.model.lease import Lease
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.model.turn import Outcome
+from turnlane.model.view import (
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    StoredEvent,
+    Story,
+    WorkerView,
+)
+
+if TYPE_CHECKING:
+    from turnlane.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message to be accepted, with the policy that its lane shall follow from now on."""
+
+    message: Message
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    verdict: Literal["accepted", "duplicate"]
+    seq: int
+    """The message's place in its conversation; of a duplicate, the place of the first one."""
+
+
+Verdict = Literal["answered", "sent", "retried", "dead_letter", "failed", "released", "parked", "fenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    verdict: Verdict
+    """What became of the batch. `fenced`: the lease was no longer valid, and nothing was changed."""
+    next: Lease | None = None
+    """With `take_next`: the lease that the same worker goes on with, if something was due."""
+
+
+class Backend(Protocol):
+    """Storage, wake-ups and events in one object."""
+
+    url: str
+
+    async def open(self) -> None:
+        """Connect, and create or migrate the schema if the store is empty or older.
+
+        Raises SchemaMismatch if the store is newer than this code, BackendUnavailable if it cannot be reached.
+        """
+
+    async def close(self) -> None:
+        """Finish what was submitted, then disconnect. May be called twice, or before open."""
+
+    def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        """Hand every fact that this process's calls cause to `listener`, on the event loop, after it is durable."""
+
+    # Workers
+
+    async def join(self, worker: str, term_ms: int) -> None:
+        """Make the worker live for one term. Its id is fresh; an id that was ever used is refused with WorkerLost."""
+
+    async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
+        """Make the worker live for one more term. False: it was declared dead, which is final.
+
+        Leases of this worker that `held` does not name, and that it claimed more than a term ago, are given back:
+        the answer to their claim got lost.
+        """
+
+    async def leave(self, worker: str) -> None:
+        """Declare the own worker dead and give its leases back without blame."""
+
+    async def reap(self) -> int:
+        """Declare workers dead whose term is over and take their lanes back. Returns how many lanes.
+
+        The attempt of each stays counted. A batch whose takeovers are used up becomes a dead letter here.
+        """
+
+    # The path of a message
+
+    async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        """Store the messages and make their lanes due by their policies. Answers in the order given.
+
+        A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body.
+        """
+
+    async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
+        """Lease up to `most` lanes that are ready, longest due first.
+
+        The worker must be live in the same transaction, else WorkerLost. The epoch grows; the attempt is counted. With
+        `wait` the call returns once there is at least one; a call cancelled meanwhile holds nothing.
+        """
+
+    async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
+        """End the lease: the batch gets its outcome, and all that follows from it is written with it, or nothing is.
+
+        `Replied`: messages answered, turn and usage recorded, session saved, deliveries appended to the out lane.
+        `Delivered`: the delivery is sent. `RetryLater`: the same batch again, in its place, or a dead letter if its
+        attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery). `Released`: given back
+        without blame. `Parked`: the lane waits for an operator. What arrived meanwhile makes the lane due by itself.
+        """
+
+    # Steering
+
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        """Claim nothing of this lane until it is resumed; a running turn goes on. False: there is no such lane."""
+
+    async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        """Undo pause."""
+
+    async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        """Let a parked lane go on, its attempts counted anew. False: it was not parked."""
+
+    async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
+        """Delete settled history older than these times, never dead letters. Returns how many rows went."""
+
+    # What is seen
+
+    async def lanes(
+        self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
+    ) -> list[LaneView]: ...
+
+    async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
+        """The latest messages, turns, attempts and deliveries of a conversation, oldest first. None: never heard of."""
+
+    async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
+        """What left or will leave the conversation, in order, after that place in its outbox."""
+
+    async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]: ...
+
+    async def dead_letters(self, *, conversation: str | None = None, limit: int = 100) -> list[DeadLetter]: ...
+
+    async def locks(self) -> list[Lock]: ...
+
+    async def workers(self) -> list[WorkerView]: ...
+
+    async def counts(self) -> Counts: ...
+
+    async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        """Facts in the order they were committed, after that cursor. `after=-1`: only the last one, for its cursor."""
+
+    async def changed(self, within: float) -> bool:
+        """Wait until something may have been committed, here or by another process. False: the seconds are over.
+
+        A hint: may come early, late or without reason; whoever waits looks again.
+        """
+
+
+_MODULES = {
+    "memory": "turnlane.backends.memory:MemoryBackend",
+    "sqlite": "turnlane.backends.sqlite:SqliteBackend",
+}
+
+
+def open_backend(url: str, clock: Clock | None = None) -> Backend:
+    """The backend that the URL names, not yet connected: `memory://`, `sqlite:///file.db`."""
+    from turnlane.clock import SystemClock
+
+    scheme = urlsplit(url).scheme
+    if scheme not in _MODULES:
+        known = ", ".join(f"{name}://" for name in _MODULES)
+        raise InvalidSettings(f"no backend for {url.partition(':')[0]!r}; use one of {known}")
+    module, _, name = _MODULES[scheme].partition(":")
+    backend: Backend = getattr(import_module(module), name)(url, clock or SystemClock())
+    return backend

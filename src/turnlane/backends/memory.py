@@ -1,0 +1,380 @@
+"""The store in plain dictionaries: the reference to read, and what tests and simulations run on. Nothing is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from turnlane.backends.base import Acceptance, Arrival, Committed
+from turnlane.backends.transaction import Batch, Taker, Transaction, WorkerRow, channel_matches
+from turnlane.clock import Clock
+from turnlane.errors import WorkerLost
+from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, Lane, LaneState
+from turnlane.model.lease import Lease
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+from turnlane.model.turn import Outcome
+from turnlane.model.view import (
+    AttemptView,
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    StoredEvent,
+    Story,
+    TurnView,
+    WorkerView,
+)
+
+T = TypeVar("T")
+
+Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
+"""State, when, attempt, epoch, receipt, cause."""
+
+_UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
+
+POLL_SECONDS = 0.025
+"""How often waiting claims look at the clock, which a test may turn by hand."""
+
+
+class MemoryRows:
+    """Rows that are changed in place. A verb that raises must do so before its first change."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[Kind, str], Lane] = {}
+        self.origins: dict[tuple[str, str], tuple[int, int]] = {}
+        self.messages: dict[str, dict[int, Message]] = {}
+        self.outgoing: dict[str, dict[int, Delivery]] = {}
+        self.settled: dict[tuple[str, int], Settled] = {}
+        self.turns: dict[tuple[str, int], TurnView] = {}
+        self.attempts: list[AttemptView] = []
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.workers: dict[str, WorkerRow] = {}
+        self.now = 0
+
+    def lane(self, kind: Kind, key: str) -> Lane | None:
+        return self.lanes.get((kind, key))
+
+    def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
+        lane = self.lanes[kind, key] = Lane(kind, key, policy)
+        return lane
+
+    def save_lane(self, lane: Lane) -> None:
+        """Lanes are shared with the caller, so there is nothing left to save."""
+
+    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterable[Lane]:
+        due = [lane for lane in self.lanes.values() if lane.kind is kind and (lane.due_at or now + 1) <= now]
+        return sorted(due, key=lambda lane: lane.due_at or 0)
+
+    def lanes_of(self, worker: str) -> Sequence[Lane]:
+        return [lane for lane in self.lanes.values() if lane.owner == worker]
+
+    def lanes_of_the_dead(self) -> Sequence[Lane]:
+        return [lane for lane in self.lanes.values() if lane.owner is not None and not self._is_live(lane.owner)]
+
+    def _is_live(self, worker: str) -> bool:
+        return worker in self.workers and self.workers[worker].live
+
+    def origin(self, channel: str, origin_id: str) -> int | None:
+        seen = self.origins.get((channel, origin_id))
+        return None if seen is None else seen[0]
+
+    def add_message(self, lane: Lane, message: Message) -> None:
+        self.messages.setdefault(lane.key, {})[message.seq] = message
+        self.origins[message.channel, message.origin_id] = (message.seq, message.accepted_at)
+
+    def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
+        self.outgoing.setdefault(lane.key, {})[delivery.seq] = delivery
+
+    def settle_delivery(
+        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
+    ) -> None:
+        self.settled[lane.key, lane.claim_seq] = (state, self.now, lane.attempt, lane.epoch, receipt, cause)
+
+    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
+        settled = self.settled.get((lane.key, seq))
+        return None if settled is None else (settled[0], settled[3])
+
+    def add_turn(self, lane: Lane, turn: TurnView) -> None:
+        assert (lane.key, turn.number) not in self.turns
+        self.turns[lane.key, turn.number] = turn
+
+    def turn(self, lane: Lane, number: int) -> TurnView | None:
+        return self.turns.get((lane.key, number))
+
+    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
+        self.attempts.append(attempt)
+
+    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None:
+        for attempt in reversed(self.attempts):
+            if (attempt.kind, attempt.conversation, attempt.epoch) == (lane.kind, lane.key, epoch):
+                return attempt
+        return None
+
+    def save_session(self, lane: Lane, agent: str, session: Session) -> None:
+        self.sessions[lane.key, agent] = session
+
+    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]:
+        return [self._batch(lane) for lane in lanes]
+
+    def _batch(self, lane: Lane) -> Batch:
+        if lane.kind is not Kind.TURN:
+            return Batch(delivery=self.outgoing[lane.key][lane.claim_seq])
+        stored = self.messages[lane.key]
+        last = min(lane.claim_seq + 1, lane.next_seq)
+        messages = [stored[seq] for seq in range(lane.done_seq + 1, last + 1)]
+        return Batch(messages=messages, session=self.sessions.get((lane.key, lane.policy.agent)))
+
+    def worker(self, worker: str) -> WorkerRow | None:
+        return self.workers.get(worker)
+
+    def save_worker(self, worker: WorkerRow) -> None:
+        self.workers[worker.id] = worker
+
+    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
+        return [row for row in self.workers.values() if row.live and row.alive_until < now]
+
+
+class MemoryBackend:
+    """One process, one event loop: every verb is a transaction because nothing else runs meanwhile."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url = url
+        self._clock = clock
+        self._rows = MemoryRows()
+        self._events: list[StoredEvent] = []
+        self._listeners: list[Callable[[Sequence[Event]], None]] = []
+        self._waiting: list[tuple[Taker, asyncio.Future[list[Lease]]]] = []
+        self._change = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        self._listeners.append(listener)
+
+    # Every verb is one transaction, which ends by serving those who wait for a lease.
+
+    def _run(self, verb: Callable[[Transaction], T]) -> T:
+        self._rows.now = now = self._clock.now()
+        transaction = Transaction(self._rows, now)
+        answer = verb(transaction)
+        self._waiting = [waiting for waiting in self._waiting if not waiting[1].done()]
+        for taker, _ in self._waiting:
+            transaction.take(taker)
+        transaction.serve()
+        self._answer_waiting()
+        self._publish(transaction.events)
+        return answer
+
+    def _answer_waiting(self) -> None:
+        for taker, future in self._waiting:
+            if taker.leases:
+                future.set_result(taker.leases)
+            elif taker.lost:
+                future.set_exception(WorkerLost(f"worker {taker.worker} is not live; join under a new id"))
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        self._events.extend(StoredEvent(len(self._events) + i, event) for i, event in enumerate(events, 1))
+        for listener in self._listeners:
+            listener(events)
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def join(self, worker: str, term_ms: int) -> None:
+        self._run(lambda t: t.join(worker, term_ms))
+
+    async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
+        return self._run(lambda t: t.renew(worker, term_ms, held))
+
+    async def leave(self, worker: str) -> None:
+        self._run(lambda t: t.leave(worker))
+
+    async def reap(self) -> int:
+        return self._run(lambda t: t.reap())
+
+    async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        return self._run(lambda t: t.accept(arrivals))
+
+    async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
+        taker = Taker(worker, kind, most)
+        self._run(lambda t: t.take(taker))
+        if taker.lost:
+            raise WorkerLost(f"worker {worker} is not live; join under a new id")
+        if taker.leases or not wait:
+            return taker.leases
+        return await self._wait_for(taker)
+
+    async def _wait_for(self, taker: Taker) -> list[Lease]:
+        future: asyncio.Future[list[Lease]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((taker, future))
+        self._look_again()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            for lease in taker.leases:
+                self._run(lambda t, lease=lease: t.give_back(lease))  # type: ignore[misc]
+            raise
+
+    def _look_again(self) -> None:
+        """Waiting claims are served by time passing, too."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if any(not future.done() for _, future in self._waiting):
+            self._run(lambda t: None)
+            self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look_again)
+
+    async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
+        taker = Taker(lease.worker, lease.kind, 1) if take_next else None
+        verdict = self._run(lambda t: t.commit(lease, outcome, taker))
+        return Committed(verdict, taker.leases[0] if taker and taker.leases else None)
+
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        return self._run(lambda t: t.pause(conversation, kind))
+
+    async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        return self._run(lambda t: t.resume(conversation, kind))
+
+    async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        return self._run(lambda t: t.unpark(conversation, kind))
+
+    async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
+        """A process that keeps nothing has nothing to forget."""
+        return 0
+
+    # What is seen
+
+    async def lanes(
+        self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
+    ) -> list[LaneView]:
+        now = self._clock.now()
+        views = [
+            LaneView.of(lane, now)
+            for lane in self._rows.lanes.values()
+            if lane.kind is kind and channel_matches(lane, channel)
+        ]
+        return [view for view in views if state is None or view.state == state][:limit]
+
+    async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
+        rows, now = self._rows, self._clock.now()
+        lanes = [lane for (_, key), lane in rows.lanes.items() if key == conversation]
+        if not lanes:
+            return None
+        messages = rows.messages.get(conversation, {})
+        return Story(
+            conversation=conversation,
+            lanes=tuple(LaneView.of(lane, now) for lane in lanes),
+            messages=tuple(messages.values())[-limit:],
+            turns=tuple(turn for (key, _), turn in rows.turns.items() if key == conversation)[-limit:],
+            attempts=tuple(attempt for attempt in rows.attempts if attempt.conversation == conversation)[-limit:],
+            deliveries=tuple(self._deliveries_of(conversation))[-limit:],
+            sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
+        )
+
+    def _deliveries_of(self, conversation: str) -> list[DeliveryView]:
+        return [self._view(delivery) for delivery in self._rows.outgoing.get(conversation, {}).values()]
+
+    def _view(self, delivery: Delivery) -> DeliveryView:
+        settled = self._rows.settled.get((delivery.conversation, delivery.seq), _UNSETTLED)
+        state, at, attempt, _, receipt, cause = settled
+        return DeliveryView(
+            id=delivery.id,
+            conversation=delivery.conversation,
+            seq=delivery.seq,
+            kind=delivery.kind,
+            turn=delivery.turn,
+            part=delivery.part,
+            parts=delivery.parts,
+            text=delivery.text,
+            in_reply_to=delivery.in_reply_to,
+            state=state,
+            queued_at=delivery.queued_at,
+            settled_at=at,
+            attempt=attempt,
+            receipt=receipt,
+            cause=cause,
+        )
+
+    async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
+        return [view for view in self._deliveries_of(conversation) if view.seq > after][:limit]
+
+    async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
+        views = [view for conversation in self._rows.outgoing for view in self._deliveries_of(conversation)]
+        return [view for view in views if view.state == state][:limit]
+
+    async def dead_letters(self, *, conversation: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        dead = [
+            turn
+            for turn in self._rows.turns.values()
+            if turn.outcome == "dead_letter" and conversation in (None, turn.conversation)
+        ]
+        return [DeadLetter(turn, self._messages_of(turn)) for turn in dead[-limit:]]
+
+    def _messages_of(self, turn: TurnView) -> tuple[Message, ...]:
+        stored = self._rows.messages[turn.conversation]
+        return tuple(stored[seq] for seq in range(turn.first, turn.last + 1))
+
+    async def locks(self) -> list[Lock]:
+        rows = self._rows
+        held = [lane for lane in rows.lanes.values() if lane.owner is not None]
+        return [
+            Lock(lane.key, lane.kind, lane.owner or "", lane.epoch, lane.claimed_at or 0, self._alive_until(lane))
+            for lane in held
+        ]
+
+    def _alive_until(self, lane: Lane) -> int | None:
+        row = self._rows.workers.get(lane.owner or "")
+        return row.alive_until if row is not None else None
+
+    async def workers(self) -> list[WorkerView]:
+        return [
+            WorkerView(row.id, row.live, row.alive_until, len(self._rows.lanes_of(row.id)))
+            for row in self._rows.workers.values()
+        ]
+
+    async def counts(self) -> Counts:
+        rows, now = self._rows, self._clock.now()
+        states: dict[str, int] = {}
+        for lane in rows.lanes.values():
+            if lane.kind is Kind.TURN:
+                states[lane.state(now)] = states.get(lane.state(now), 0) + 1
+        due = [lane.due_at for lane in rows.lanes.values() if lane.due_at is not None]
+        return Counts(
+            lanes=states,
+            messages_waiting=sum(lane.pending for lane in rows.lanes.values() if lane.kind is Kind.TURN),
+            deliveries_waiting=sum(lane.pending for lane in rows.lanes.values() if lane.kind is Kind.OUT),
+            deliveries_failed=sum(1 for settled in rows.settled.values() if settled[0] == "failed"),
+            dead_letters=sum(1 for turn in rows.turns.values() if turn.outcome == "dead_letter"),
+            locks=sum(1 for lane in rows.lanes.values() if lane.owner is not None),
+            workers_live=sum(1 for row in rows.workers.values() if row.live),
+            oldest_due_at=min(due, default=None),
+        )
+
+    async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        if after < 0:
+            return self._events[-1:]
+        return self._events[after : after + limit]
+
+    async def changed(self, within: float) -> bool:
+        try:
+            await asyncio.wait_for(self._change.wait(), within)
+        except TimeoutError:
+            return False
+        return True

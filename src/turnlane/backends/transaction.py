@@ -1,0 +1,514 @@
+"""What each verb does to the rows: the decisions of the contract, once, for every backend that can hold rows still.
+
+A backend opens a transaction of its own, hands its rows in, and calls the verbs here; what they return is true as soon
+as the backend has committed. `Rows` is all that a store has to offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.errors import WorkerLost
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
+from turnlane.model.event import Event, Fact
+from turnlane.model.lane import Kind, Lane
+from turnlane.model.lease import Lease
+from turnlane.model.message import Message, channel_of
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, TurnOutcome
+from turnlane.model.usage import NO_USAGE
+from turnlane.model.view import AttemptView, TurnView
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    id: str
+    live: bool
+    alive_until: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a claimed lane holds, read from the store for many lanes at once."""
+
+    messages: Sequence[Message] = ()
+    """Of a turn lane: the batch, and the one message after it if there is one."""
+    delivery: Delivery | None = None
+    session: Session | None = None
+
+
+class Rows(Protocol):
+    """The rows of one open transaction. Reads see the transaction's own writes."""
+
+    def lane(self, kind: Kind, key: str) -> Lane | None: ...
+    def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane: ...
+    def save_lane(self, lane: Lane) -> None: ...
+    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterable[Lane]:
+        """Lanes with `due_at <= now`, longest due first."""
+
+    def lanes_of(self, worker: str) -> Sequence[Lane]: ...
+    def lanes_of_the_dead(self) -> Sequence[Lane]:
+        """Lanes whose owner is dead, or unknown to the store."""
+
+    def origin(self, channel: str, origin_id: str) -> int | None:
+        """The place of the message that came under this id, if any did."""
+
+    def add_message(self, lane: Lane, message: Message) -> None:
+        """Store it, and remember its channel and origin id."""
+
+    def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
+    def settle_delivery(
+        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
+    ) -> None:
+        """Of the lane's open batch."""
+
+    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
+        """State and epoch of a delivery that is settled."""
+
+    def add_turn(self, lane: Lane, turn: TurnView) -> None: ...
+    def turn(self, lane: Lane, number: int) -> TurnView | None: ...
+    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
+    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
+    def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...
+    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]: ...
+    def worker(self, worker: str) -> WorkerRow | None: ...
+    def save_worker(self, worker: WorkerRow) -> None: ...
+    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]: ...
+
+
+@dataclass(slots=True)
+class Taker:
+    """Somebody who would take up to `most` lanes of a kind."""
+
+    worker: str
+    kind: Kind
+    most: int
+    lanes: list[Lane] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    lost: bool = False
+    """The worker is not live any more, and gets nothing."""
+
+    @property
+    def wants(self) -> int:
+        return 0 if self.lost else self.most - len(self.lanes)
+
+
+_OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {"answered": "answered", "dead_letter": "dead_letter"}
+_ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "released", "parked": "parked"}
+
+
+class Transaction:
+    """The verbs over one open transaction's rows, all at the same moment `now`."""
+
+    def __init__(self, rows: Rows, now: int) -> None:
+        self._rows = rows
+        self._now = now
+        self._takers: list[Taker] = []
+        self.events: list[Event] = []
+
+    # Workers
+
+    def join(self, worker: str, term_ms: int) -> None:
+        if self._rows.worker(worker) is not None:
+            raise WorkerLost(f"the worker id {worker} was used before; join under a fresh one")
+        self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms))
+        self._note("worker.joined", None, worker=worker)
+
+    def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
+        row = self._rows.worker(worker)
+        if row is None or not row.live:
+            return False
+        self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms))
+        known = {(lease.kind, lease.key, lease.epoch) for lease in held}
+        for lane in self._rows.lanes_of(worker):
+            claimed_long_ago = lane.claimed_at is not None and lane.claimed_at < self._now - term_ms
+            if claimed_long_ago and (lane.kind, lane.key, lane.epoch) not in known:
+                self._give_back(lane, cause="the answer to its claim was lost")
+        return True
+
+    def leave(self, worker: str) -> None:
+        row = self._rows.worker(worker)
+        if row is None or not row.live:
+            return
+        self._rows.save_worker(replace(row, live=False))
+        for lane in self._rows.lanes_of(worker):
+            self._release(lane)
+        self._note("worker.left", None, worker=worker)
+
+    def reap(self) -> int:
+        for row in self._rows.lapsed_workers(self._now):
+            self._rows.save_worker(replace(row, live=False))
+            self._note("worker.lost", None, worker=row.id)
+        lanes = self._rows.lanes_of_the_dead()
+        for lane in lanes:
+            self._take_back(lane)
+        return len(lanes)
+
+    def _take_back(self, lane: Lane) -> None:
+        if lane.takeovers_used_up:
+            self._give_up(lane, f"its worker was lost {lane.takeovers} times")
+            return
+        self._note_attempt(lane, "lost", cause="its worker was lost")
+        lane.orphan(self._now)
+        self._rows.save_lane(lane)
+
+    # Accept
+
+    def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        return [self._accept(arrival.message, arrival.policy) for arrival in arrivals]
+
+    def _accept(self, message: Message, policy: Policy) -> Acceptance:
+        seen = self._rows.origin(message.channel, message.origin_id)
+        if seen is not None:
+            self._note("message.duplicate", message.conversation, message=message.id)
+            return Acceptance("duplicate", seen)
+        lane = self._lane(Kind.TURN, message.conversation, policy)
+        seq = lane.arrive(policy, self._now)
+        self._rows.save_lane(lane)
+        self._rows.add_message(lane, replace(message, seq=seq, accepted_at=self._now))
+        self._note("message.accepted", lane.key, message=message.id, seq=seq, pending=lane.pending)
+        return Acceptance("accepted", seq)
+
+    def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
+        return self._rows.lane(kind, key) or self._rows.add_lane(kind, key, policy)
+
+    # Claim
+
+    def take(self, taker: Taker) -> Taker:
+        """Queue for what `serve` hands out at the end of the transaction."""
+        self._takers.append(taker)
+        return taker
+
+    def serve(self) -> None:
+        """Lease what is ready to those who asked, then read all their batches at once."""
+        for kind in Kind:
+            takers = [taker for taker in self._takers if taker.kind is kind and self._may_claim(taker)]
+            wanted = sum(taker.wants for taker in takers)
+            if wanted:
+                self._hand_out(takers, self._rows.due_lanes(kind, self._now, wanted))
+        self._write_leases()
+
+    def _may_claim(self, taker: Taker) -> bool:
+        row = self._rows.worker(taker.worker)
+        taker.lost = row is None or not row.live
+        # A lapsed worker may be declared dead at any moment; it renews first.
+        return row is not None and row.live and row.alive_until > self._now
+
+    def _hand_out(self, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
+        waiting = iter(taker for taker in takers for _ in range(taker.wants))
+        taker = next(waiting, None)
+        for lane in due:
+            if taker is None:
+                return
+            ready = lane.is_ready(self._now)
+            self._rows.save_lane(lane)
+            if not ready:
+                continue
+            lane.claim(taker.worker, self._now)
+            taker.lanes.append(lane)
+            taker = next(waiting, None)
+
+    def _write_leases(self) -> None:
+        claimed = [(taker, lane) for taker in self._takers for lane in taker.lanes]
+        for (taker, lane), batch in zip(claimed, self._rows.batches([lane for _, lane in claimed]), strict=True):
+            taker.leases.append(self._lease(lane, batch))
+
+    def _lease(self, lane: Lane, batch: Batch) -> Lease:
+        assert lane.owner is not None
+        size = lane.claim_seq - lane.done_seq
+        if lane.kind is Kind.TURN and len(batch.messages) > size and lane.first_at is None:
+            lane.leave_out(batch.messages[size].accepted_at)
+        lease = Lease(
+            kind=lane.kind,
+            key=lane.key,
+            worker=lane.owner,
+            epoch=lane.epoch,
+            number=lane.number,
+            attempt=lane.attempt,
+            failures=lane.failures,
+            first=lane.done_seq + 1,
+            last=lane.claim_seq,
+            policy=lane.policy,
+            claimed_at=lane.claimed_at or self._now,
+            messages=tuple(batch.messages[:size]),
+            delivery=batch.delivery,
+            session=batch.session,
+        )
+        self._note_start(lease)
+        return lease
+
+    def _note_start(self, lease: Lease) -> None:
+        who: dict[str, Fact] = {"attempt": lease.attempt, "epoch": lease.epoch, "worker": lease.worker}
+        if lease.delivery is not None:
+            self._note("delivery.started", lease.key, delivery=lease.delivery.id, seq=lease.first, **who)
+        elif lease.messages:
+            waited = self._now - lease.messages[0].accepted_at
+            size = len(lease.messages)
+            self._note("turn.started", lease.key, turn=lease.number, messages=size, waited_ms=waited, **who)
+
+    # Commit
+
+    def commit(self, lease: Lease, outcome: Outcome, taker: Taker | None = None) -> Verdict:
+        lane = self._rows.lane(lease.kind, lease.key)
+        if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
+            return self._queue_up(taker, self._already(lane, lease))
+        verdict = self._end(lane, lease, outcome, taker)
+        self._rows.save_lane(lane)
+        return self._queue_up(taker, verdict)
+
+    def _queue_up(self, taker: Taker | None, verdict: Verdict) -> Verdict:
+        if taker is not None:
+            self.take(taker)
+        return verdict
+
+    def _already(self, lane: Lane | None, lease: Lease) -> Verdict:
+        """The lease is not valid any more. If that is because of this very commit, repeat its answer."""
+        verdict = None if lane is None else self._earlier_verdict(lane, lease)
+        if verdict is None:
+            name = "turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"
+            place = {"turn": lease.number} if lease.kind is Kind.TURN else {"seq": lease.first}
+            self._note(name, lease.key, epoch=lease.epoch, worker=lease.worker, **place)
+        return verdict or "fenced"
+
+    def _earlier_verdict(self, lane: Lane, lease: Lease) -> Verdict | None:
+        if lane.kind is Kind.OUT:
+            settled = self._rows.settled_delivery(lane, lease.first)
+            if settled is not None and settled[1] == lease.epoch:
+                return "sent" if settled[0] == "sent" else "failed"
+        else:
+            turn = self._rows.turn(lane, lease.number)
+            if turn is not None and (turn.epoch, turn.worker) == (lease.epoch, lease.worker):
+                return _OUTCOME_VERDICTS[turn.outcome]
+        attempt = self._rows.attempt(lane, lease.epoch)
+        if attempt is not None and attempt.worker == lease.worker and attempt.number == lease.number:
+            return _ATTEMPT_VERDICTS.get(attempt.result)
+        return None
+
+    def _end(self, lane: Lane, lease: Lease, outcome: Outcome, taker: Taker | None) -> Verdict:
+        match outcome:
+            case Replied(reply):
+                return self._answer(lane, lease, reply)
+            case Delivered(receipt):
+                return self._settle(lane, lease, receipt, taker)
+            case RetryLater():
+                return self._retry(lane, lease, outcome)
+            case GaveUp(cause):
+                return self._give_up(lane, cause)
+            case Released():
+                return self._release(lane)
+            case Parked(cause):
+                return self._park(lane, cause)
+
+    def _answer(self, lane: Lane, lease: Lease, reply: Reply) -> Verdict:
+        deliveries = self._queue_deliveries(lane, lease, reply)
+        self._save_session(lane, lease, reply)
+        self._record_turn(lane, "answered", reply=reply)
+        self._note(
+            "turn.answered",
+            lane.key,
+            turn=lane.number,
+            attempt=lane.attempt,
+            epoch=lane.epoch,
+            worker=lane.owner,
+            deliveries=deliveries,
+            input_tokens=reply.usage.input_tokens,
+            output_tokens=reply.usage.output_tokens,
+            took_ms=self._now - lease.claimed_at,
+        )
+        lane.complete(self._now)
+        return "answered"
+
+    def _queue_deliveries(self, lane: Lane, lease: Lease, reply: Reply) -> int:
+        parts = reply.parts
+        if not parts:
+            return 0
+        out = self._lane(Kind.OUT, lane.key, lane.policy)
+        in_reply_to = tuple(message.origin_id for message in lease.messages)
+        for part, text in enumerate(parts, 1):
+            seq = out.arrive(lane.policy, self._now)
+            self._rows.add_delivery(
+                out,
+                Delivery(
+                    id=delivery_id(lane.key, lane.number, part),
+                    conversation=lane.key,
+                    text=text,
+                    turn=lane.number,
+                    part=part,
+                    parts=len(parts),
+                    in_reply_to=in_reply_to,
+                    seq=seq,
+                    queued_at=self._now,
+                ),
+            )
+        self._rows.save_lane(out)
+        return len(parts)
+
+    def _save_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:
+        if reply.session is None:
+            return
+        # The lease's copy is the stored one: nobody else can have written it meanwhile.
+        before = lease.session or Session(reply.session)
+        self._rows.save_session(lane, lease.policy.agent, before.after_turn(reply.session, reply.usage, self._now))
+
+    def _settle(self, lane: Lane, lease: Lease, receipt: str | None, taker: Taker | None) -> Verdict:
+        self._rows.settle_delivery(lane, "sent", receipt=receipt)
+        delivery = lease.delivery
+        self._note(
+            "delivery.sent",
+            lane.key,
+            delivery=delivery.id if delivery else None,
+            seq=lane.claim_seq,
+            turn=delivery.turn if delivery else None,
+            attempt=lane.attempt,
+            receipt=receipt,
+            waited_ms=self._now - delivery.queued_at if delivery else None,
+        )
+        self._go_on(lane, taker)
+        return "sent"
+
+    def _go_on(self, lane: Lane, taker: Taker | None) -> None:
+        """The same lease may take the next delivery, so that a long answer leaves without a claim for each part."""
+        if taker is not None and lane.next_seq > lane.claim_seq and not lane.paused:
+            lane.advance()
+            taker.lanes.append(lane)
+        else:
+            lane.complete(self._now)
+
+    def _retry(self, lane: Lane, lease: Lease, outcome: RetryLater) -> Verdict:
+        if self._used_up(lane, lease, outcome):
+            return self._give_up(lane, outcome.cause)
+        self._note_attempt(lane, "retried", cause=outcome.cause, retry_at=outcome.at)
+        lane.retry(outcome.at, self._now, counts=outcome.counts)
+        return "retried"
+
+    def _used_up(self, lane: Lane, lease: Lease, outcome: RetryLater) -> bool:
+        if lane.kind is Kind.TURN:
+            return outcome.counts and lane.policy.failures_used_up(lane.failures + 1)
+        return lease.delivery is not None and outcome.at - lease.delivery.queued_at > lane.policy.deliver_for_ms
+
+    def give_back(self, lease: Lease) -> None:
+        """The claim was called off before its answer arrived: as if it had never been made."""
+        lane = self._rows.lane(lease.kind, lease.key)
+        if lane is not None and lane.held_by(lease.worker, lease.epoch, lease.last):
+            self._give_back(lane, cause="the claim was called off")
+
+    def _release(self, lane: Lane) -> Verdict:
+        if lane.kind is Kind.TURN and lane.policy.ack == "claim":
+            return self._give_up(lane, 'it was stopped in the middle, and ack = "claim" never runs a turn twice')
+        self._give_back(lane)
+        return "released"
+
+    def _give_back(self, lane: Lane, cause: str | None = None) -> None:
+        self._note_attempt(lane, "released", cause=cause)
+        lane.release(self._now)
+        self._rows.save_lane(lane)
+
+    def _park(self, lane: Lane, cause: str) -> Verdict:
+        self._note_attempt(lane, "parked", cause=cause)
+        lane.park(self._now)
+        return "parked"
+
+    def _give_up(self, lane: Lane, cause: str) -> Verdict:
+        """The batch gets its outcome without an answer, is kept, and the lane goes on."""
+        if lane.kind is Kind.TURN:
+            self._record_turn(lane, "dead_letter", cause=cause)
+            self._note("turn.dead_lettered", lane.key, turn=lane.number, attempt=lane.attempt, cause=cause)
+        else:
+            self._rows.settle_delivery(lane, "failed", cause=cause)
+            self._note("delivery.failed", lane.key, seq=lane.claim_seq, attempt=lane.attempt, cause=cause)
+        lane.complete(self._now)
+        self._rows.save_lane(lane)
+        return "dead_letter" if lane.kind is Kind.TURN else "failed"
+
+    def _record_turn(
+        self, lane: Lane, outcome: TurnOutcome, *, reply: Reply | None = None, cause: str | None = None
+    ) -> None:
+        self._rows.add_turn(
+            lane,
+            TurnView(
+                conversation=lane.key,
+                number=lane.number,
+                first=lane.done_seq + 1,
+                last=lane.claim_seq,
+                outcome=outcome,
+                attempt=lane.attempt,
+                epoch=lane.epoch,
+                worker=lane.owner,
+                agent=lane.policy.agent,
+                started_at=lane.claimed_at or self._now,
+                ended_at=self._now,
+                cause=cause,
+                session=reply.session if reply else None,
+                usage=reply.usage if reply else NO_USAGE,
+            ),
+        )
+
+    # Steering
+
+    def pause(self, conversation: str, kind: Kind) -> bool:
+        lane = self._rows.lane(kind, conversation)
+        if lane is None:
+            return False
+        lane.pause(self._now)
+        self._rows.save_lane(lane)
+        self._note("lane.paused", conversation, kind=kind.name.lower())
+        return True
+
+    def resume(self, conversation: str, kind: Kind) -> bool:
+        lane = self._rows.lane(kind, conversation)
+        if lane is None:
+            return False
+        lane.resume(self._now)
+        self._rows.save_lane(lane)
+        self._note("lane.resumed", conversation, kind=kind.name.lower())
+        return True
+
+    def unpark(self, conversation: str, kind: Kind) -> bool:
+        lane = self._rows.lane(kind, conversation)
+        if lane is None or not lane.parked:
+            return False
+        lane.unpark(self._now)
+        self._rows.save_lane(lane)
+        self._note("lane.unparked", conversation, kind=kind.name.lower())
+        return True
+
+    # Facts
+
+    def _note(self, name: str, conversation: str | None, **facts: Fact) -> None:
+        self.events.append(Event(name, self._now, conversation, facts))
+
+    def _note_attempt(self, lane: Lane, result: str, *, cause: str | None = None, retry_at: int | None = None) -> None:
+        """A run ended without an outcome: keep who, when and why."""
+        self._rows.add_attempt(
+            lane,
+            AttemptView(
+                conversation=lane.key,
+                kind=lane.kind,
+                number=lane.number,
+                attempt=lane.attempt,
+                epoch=lane.epoch,
+                worker=lane.owner,
+                result=result,
+                at=self._now,
+                cause=cause,
+            ),
+        )
+        if result == "parked":
+            self._note("lane.parked", lane.key, kind=lane.kind.name.lower(), cause=cause)
+            return
+        noun = "turn" if lane.kind is Kind.TURN else "delivery"
+        facts: dict[str, Fact] = {"attempt": lane.attempt, "epoch": lane.epoch, "worker": lane.owner}
+        facts["turn" if lane.kind is Kind.TURN else "seq"] = lane.number if lane.kind is Kind.TURN else lane.claim_seq
+        if cause is not None:
+            facts["cause"] = cause
+        if retry_at is not None:
+            facts["retry_at"] = retry_at
+        self._note(f"{noun}.{result}", lane.key, **facts)
+
+
+def channel_matches(lane: Lane, channel: str | None) -> bool:
+    return channel is None or channel_of(lane.key) == channel

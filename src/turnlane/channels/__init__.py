@@ -1,0 +1,1 @@
+"""Connections to chat platforms: parse what arrives, send what leaves."""

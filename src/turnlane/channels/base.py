@@ -1,0 +1,63 @@
+"""What a channel is: it turns what arrives into messages and carries deliveries out.
+
+A channel decides nothing about order, retries or storage. `send` answers with a value for everything that ordinary life
+brings (model/delivery.py); what it raises is a bug and is retried like an unknown outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from turnlane.model.delivery import Delivery, SendResult
+from turnlane.model.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What became of the messages handed in, once they are stored."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+
+
+Receive = Callable[[Sequence[Message]], Awaitable[Received]]
+"""Store the messages. Returns only after they are durable; raises BackendUnavailable with nothing half stored."""
+
+
+class Channel(Protocol):
+    """One configured connection to a platform account."""
+
+    name: str
+
+    async def send(self, delivery: Delivery) -> SendResult:
+        """Carry one delivery out, at most once per call, without retries of its own."""
+
+    async def close(self) -> None:
+        """Let connections go. May be called twice."""
+
+
+@runtime_checkable
+class HookChannel(Channel, Protocol):
+    """A channel whose platform calls us over HTTP at `/channels/{name}`."""
+
+    @property
+    def secured(self) -> bool:
+        """False: anybody may post, so it is served on loopback only."""
+
+    def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
+        """Verify and read one request (header names in lower case). Stores nothing.
+
+        Raises Unauthorized for a wrong or missing secret, UnsupportedMediaType, InvalidBody for what is not JSON, and
+        InvalidMessage for JSON of the wrong shape.
+        """
+
+
+@runtime_checkable
+class ListeningChannel(Channel, Protocol):
+    """A channel that fetches by itself: a terminal, a socket."""
+
+    async def listen(self, receive: Receive) -> None:
+        """Hand messages in until there are no more, or until cancelled."""

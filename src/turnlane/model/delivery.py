@@ -1,0 +1,72 @@
+"""What leaves a conversation, and how each sending of it may end."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+DeliveryKind = Literal["reply", "notice", "question", "reaction", "media", "typing", "operator"]
+DeliveryState = Literal["queued", "sent", "failed"]
+
+_NAMESPACE = uuid.UUID("6d1f1c5e-6f0b-5c58-9b5b-2f6c0a6b7e10")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One item of a conversation's outbox."""
+
+    id: str
+    """Also the idempotency key: the same on every retry."""
+    conversation: str
+    text: str
+    kind: DeliveryKind = "reply"
+    turn: int | None = None
+    part: int = 1
+    parts: int = 1
+    in_reply_to: tuple[str, ...] = ()
+    """Origin ids of the turn's messages, in order."""
+    seq: int = 0
+    """Its place in the outbox of the conversation, from 1; 0 until it is stored."""
+    queued_at: int = 0
+
+
+def delivery_id(conversation: str, turn: int, part: int) -> str:
+    """The same turn and part always give the same id, so a repeated commit or send can be recognised."""
+    return str(uuid.uuid5(_NAMESPACE, f"{conversation}#{turn}/{part}"))
+
+
+# How one sending ended. The channel answers with one of these; it never raises for ordinary life.
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The platform has it."""
+
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Proven not sent (refused connection, 429, 503): try again."""
+
+    cause: str
+    retry_after: float | None = None
+    """Seconds, if the platform named them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A cut or a time-out: it may or may not have arrived. Sent again under the same idempotency key."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The platform will never take it (a 4xx): kept as failed, the conversation goes on."""
+
+    cause: str
+
+
+SendResult = Sent | NotSent | Unknown | Refused

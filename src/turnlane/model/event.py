@@ -1,0 +1,50 @@
+"""Facts that happened, for logs, metrics, the console and the story of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Fact = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact. What is decided in the store is written down there with the decision itself."""
+
+    name: str
+    """One of `EVENTS`."""
+    at: int
+    conversation: str | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+EVENTS: Mapping[str, str] = {
+    "message.accepted": "A message was stored. message, seq, pending",
+    "message.duplicate": "A message came again and changed nothing. message",
+    "turn.started": "A worker leased the lane and runs the agent. turn, attempt, epoch, worker, messages, waited_ms",
+    "turn.answered": "The answer was committed. turn, attempt, epoch, worker, deliveries, input_tokens, output_tokens, "
+    "took_ms",
+    "turn.retried": "The run failed; the same batch is due again. turn, attempt, epoch, worker, cause, retry_at",
+    "turn.released": "The run was given back without blame. turn, attempt, epoch, worker",
+    "turn.lost": "The worker of a run was lost; the same batch is due again. turn, attempt, epoch, worker",
+    "turn.dead_lettered": "The batch was given up on and kept. turn, attempt, cause",
+    "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
+    "delivery.started": "A worker leased the delivery and sends it. delivery, seq, attempt, epoch, worker",
+    "delivery.sent": "The platform has the delivery. delivery, seq, turn, attempt, receipt, waited_ms",
+    "delivery.retried": "A sending failed; it is due again, in its place. seq, attempt, epoch, worker, cause, retry_at",
+    "delivery.released": "A sending was given back without blame. seq, attempt, epoch, worker",
+    "delivery.lost": "The worker of a sending was lost; the delivery is due again. seq, attempt, epoch, worker",
+    "delivery.failed": "The delivery was given up on and kept. seq, attempt, cause",
+    "delivery.fenced": "A stale holder tried to settle; nothing was changed. seq, epoch, worker",
+    "lane.parked": "Nobody can run the lane; it waits for an operator. kind, cause",
+    "lane.unparked": "An operator let the lane go on. kind",
+    "lane.paused": "The lane was paused. kind",
+    "lane.resumed": "The lane was resumed. kind",
+    "worker.joined": "A worker may claim lanes. worker",
+    "worker.left": "A worker said goodbye. worker",
+    "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",
+    "hook.received": "A web hook was answered. channel, status, accepted, duplicates",
+    "hook.refused": "A web hook was refused and nothing was stored. channel, status, cause",
+}
+"""Every name that may occur, with what it means and the facts it carries."""

@@ -1,0 +1,219 @@
+"""The lane: one row that decides order, exclusivity, gathering, retry and pause for one conversation.
+
+A lane is the one mutable value of the model: the working copy of a row inside a transaction of a backend. Each method
+below is one transition of it; nothing here reads a clock or a store. What always holds:
+
+    0 <= done_seq <= claim_seq <= next_seq
+    the open batch is (done_seq, claim_seq]; it stays the same over retries
+    due_at is set if and only if something waits and nobody holds, pauses or parks the lane
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from turnlane.model.policy import Policy
+
+LaneState = Literal["idle", "gathering", "ready", "running", "waiting", "paused", "parked"]
+
+
+class Kind(IntEnum):
+    """One mechanism for all: accept, claim, lease, epoch, commit, release, reap."""
+
+    TURN = 0
+    OUT = 1
+    TICK = 2
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    kind: Kind
+    key: str
+    policy: Policy
+    next_seq: int = 0
+    """The last sequence number given out."""
+    done_seq: int = 0
+    """Everything up to here has its outcome."""
+    claim_seq: int = 0
+    """The end of the open batch, or equal to `done_seq`."""
+    number: int = 0
+    """Of the open or last turn (out lane: delivery)."""
+    attempt: int = 0
+    """Runs started for the open batch, counted before each run."""
+    failures: int = 0
+    """How many of those failed; the others that ended were lost with their worker."""
+    first_at: int | None = None
+    """Arrival of the oldest message that no batch holds."""
+    ready_at: int | None = None
+    """When gathering, or a back-off, ends. Not indexed: it moves with every message."""
+    due_at: int | None = None
+    """The next time somebody must look. Indexed, so it moves as seldom as possible."""
+    paused: bool = False
+    parked: bool = False
+    owner: str | None = None
+    epoch: int = 0
+    """Grows with every claim and with nothing else."""
+    claimed_at: int | None = None
+
+    @property
+    def pending(self) -> int:
+        return self.next_seq - self.done_seq
+
+    @property
+    def has_open_batch(self) -> bool:
+        return self.claim_seq > self.done_seq
+
+    @property
+    def takeovers(self) -> int:
+        """Runs of the open batch that were lost with their worker. Asked only when nobody holds the lane."""
+        return self.attempt - self.failures
+
+    @property
+    def takeovers_used_up(self) -> bool:
+        # `ack = "claim"` promises that a turn never runs twice, so it allows no takeover. A sending has its own key.
+        never_twice = self.kind is Kind.TURN and self.policy.ack == "claim"
+        return self.takeovers > (0 if never_twice else self.policy.takeovers)
+
+    def state(self, now: int) -> LaneState:
+        if self.owner is not None:
+            return "running"
+        if self.parked:
+            return "parked"
+        if self.paused:
+            return "paused"
+        if not self.pending:
+            return "idle"
+        if self.ready_at is None or self.ready_at <= now:
+            return "ready"
+        return "waiting" if self.has_open_batch else "gathering"
+
+    def held_by(self, worker: str, epoch: int, last: int) -> bool:
+        """The fence. An owner may come back to a lane that it lost in between, hence the epoch; an out lane's lease
+        goes on from delivery to delivery, hence the end of the batch."""
+        return self.owner == worker and self.epoch == epoch and self.claim_seq == last
+
+    # Transitions, in the order a message meets them.
+
+    def arrive(self, policy: Policy, now: int) -> int:
+        """One more message (or delivery) waits. Returns its sequence number."""
+        self.policy = policy
+        self.next_seq += 1
+        if self.first_at is None:
+            self.first_at = now
+        # An open batch that nobody holds is backing off: a new message does not jump its turn.
+        if self.owner is not None or not self.has_open_batch:
+            self.ready_at = self._gathered_at(now)
+        self._wake_by(self.ready_at)
+        return self.next_seq
+
+    def _gathered_at(self, now: int) -> int:
+        if self.kind is not Kind.TURN:
+            return now
+        first = now if self.first_at is None else self.first_at
+        return self.policy.ready_at(first=first, latest=now, waiting=self.next_seq - self.claim_seq)
+
+    def _wake_by(self, at: int | None) -> None:
+        """Lazy debounce: `due_at` only ever moves forward here; a claimer that comes too early re-arms it."""
+        if at is None or self.owner is not None or self.paused or self.parked:
+            return
+        if self.due_at is None or at < self.due_at:
+            self.due_at = at
+
+    def is_ready(self, now: int) -> bool:
+        """Asked by a claimer that found the lane due. If gathering goes on, the lane is re-armed instead."""
+        if self.due_at is None or self.due_at > now:
+            return False
+        if self.ready_at is not None and self.ready_at > now:
+            self.due_at = self.ready_at
+            return False
+        return True
+
+    def claim(self, worker: str, now: int) -> None:
+        """Lease the lane. The batch is fixed by the first claim and stays over retries."""
+        assert self.owner is None and self.pending
+        self.owner = worker
+        self.claimed_at = now
+        self.epoch += 1
+        self.attempt += 1
+        self.due_at = None
+        if not self.has_open_batch:
+            self._open_batch()
+
+    def _open_batch(self) -> None:
+        self.number += 1
+        size = self.policy.batch_max if self.kind is Kind.TURN else 1
+        self.claim_seq = min(self.next_seq, self.done_seq + size)
+        self.first_at = None
+
+    def leave_out(self, first_at: int) -> None:
+        """Say when the first message arrived that the batch just opened left out."""
+        assert self.next_seq > self.claim_seq
+        self.first_at = first_at
+
+    def complete(self, now: int) -> None:
+        """The batch has its outcome. Whatever arrived meanwhile makes the lane due again by itself."""
+        self.done_seq = self.claim_seq
+        self.attempt = self.failures = 0
+        self._let_go(now)
+
+    def advance(self) -> None:
+        """An out lane's batch has its outcome; the same lease goes on with the next delivery."""
+        assert self.kind is Kind.OUT and self.next_seq > self.claim_seq
+        self.done_seq = self.claim_seq
+        self.attempt, self.failures = 1, 0
+        self._open_batch()
+
+    def retry(self, at: int, now: int, *, counts: bool) -> None:
+        """The same batch again at `at`. A failure that does not count leaves no trace in the attempts."""
+        if counts:
+            self.failures += 1
+        else:
+            self.attempt -= 1
+        self.ready_at = at
+        self._let_go(now)
+
+    def release(self, now: int) -> None:
+        """Given back without blame: the same batch again, now, as if it had not been started."""
+        self.attempt -= 1
+        self.ready_at = now
+        self._let_go(now)
+
+    def orphan(self, now: int) -> None:
+        """The owner is lost. The attempt stays counted; the epoch stays too, as the cleared owner already fences."""
+        self.ready_at = now
+        self._let_go(now)
+
+    def park(self, now: int) -> None:
+        self.parked = True
+        self.attempt -= 1
+        self._let_go(now)
+
+    def unpark(self, now: int) -> None:
+        self.parked = False
+        self.attempt = self.failures = 0
+        self.ready_at = now
+        self._rearm(now)
+
+    def pause(self, now: int) -> None:
+        self.paused = True
+        self._rearm(now)
+
+    def resume(self, now: int) -> None:
+        self.paused = False
+        self._rearm(now)
+
+    def _let_go(self, now: int) -> None:
+        self.owner = None
+        self.claimed_at = None
+        self._rearm(now)
+
+    def _rearm(self, now: int) -> None:
+        """Restore: due if and only if something waits and nobody holds, pauses or parks the lane."""
+        if self.owner is not None or self.paused or self.parked or not self.pending:
+            self.due_at = None
+        else:
+            self.due_at = max(now, self.ready_at or now)
+        if not self.pending:
+            self.first_at = self.ready_at = None

@@ -1,0 +1,41 @@
+"""The right to run one lane for a while, with what there is to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnlane.model.delivery import Delivery
+from turnlane.model.lane import Kind
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Held by one worker under one epoch; every write made by its right names both."""
+
+    kind: Kind
+    key: str
+    """The conversation."""
+    worker: str
+    epoch: int
+    number: int
+    """Of the turn; on an out lane, of the delivery."""
+    attempt: int
+    failures: int
+    first: int
+    last: int
+    """The batch: sequence numbers `first` to `last`."""
+    policy: Policy
+    claimed_at: int
+    messages: tuple[Message, ...] = ()
+    """The batch of a turn lane."""
+    delivery: Delivery | None = None
+    """The batch of an out lane: always one delivery."""
+    session: Session | None = None
+
+    @property
+    def took_over(self) -> bool:
+        """An earlier holder was lost in the middle of this very batch."""
+        return self.attempt - self.failures > 1

@@ -1,0 +1,61 @@
+"""What a person said, and the name of the conversation it was said in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from turnlane.errors import InvalidMessage
+
+CONVERSATION_BYTES_MAX = 512
+ORIGIN_ID_BYTES_MAX = 512
+SENDER_BYTES_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that came with a message: where it is and what it claims to be."""
+
+    url: str
+    name: str | None = None
+    media_type: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One thing a person (or a hook, or a schedule) said. Known by its channel and origin id."""
+
+    channel: str
+    origin_id: str
+    conversation: str
+    sender: str
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    sent_at: int | None = None
+    seq: int = 0
+    """Its place in the conversation, from 1; 0 until it is stored."""
+    accepted_at: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.channel}:{self.origin_id}"
+
+
+def conversation_key(channel: str, *parts: str) -> str:
+    """`channel/room[/thread]`, each part percent-encoded so that the key splits back exactly."""
+    key = "/".join((channel, *(quote(part, safe="") for part in parts)))
+    if len(key) > CONVERSATION_BYTES_MAX:
+        raise InvalidMessage(
+            f"the conversation's name is {len(key)} bytes long once encoded; use at most {CONVERSATION_BYTES_MAX}"
+        )
+    return key
+
+
+def channel_of(conversation: str) -> str:
+    return conversation.partition("/")[0]
+
+
+def local_part(conversation: str) -> str:
+    """What the channel itself calls the conversation: `alice` for `site/alice`."""
+    return unquote(conversation.partition("/")[2])

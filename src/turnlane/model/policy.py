@@ -1,0 +1,57 @@
+"""How a lane behaves: when it is ready, what a batch holds, how often and how soon it is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+OnBusy = Literal["collect", "queue"]
+"""What a message does that arrives while a turn runs. Further policies are further words here."""
+
+Ack = Literal["commit", "claim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waiting times that grow: first, first x factor, ... at most `most`."""
+
+    first_ms: int = 1_000
+    factor: float = 2.0
+    most_ms: int = 300_000
+
+    def delay_ms(self, failures: int) -> int:
+        """How long to wait after that many failures in a row (at least one)."""
+        # The exponent is bounded so that a thousandth failure does not overflow a float.
+        grown = self.first_ms * self.factor ** min(failures - 1, 64)
+        return int(min(self.most_ms, grown))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Stamped on the lane by every accept, so that any worker can decide without the settings of another."""
+
+    agent: str = "echo"
+    tenant: str = ""
+    on_busy: OnBusy = "collect"
+    debounce_ms: int = 3_000
+    max_wait_ms: int = 15_000
+    max_batch: int = 50
+    turn_deadline_ms: int = 600_000
+    attempts: int = 3
+    takeovers: int = 10
+    ack: Ack = "commit"
+    backoff: Backoff = field(default_factory=Backoff)
+    deliver_for_ms: int = 86_400_000
+
+    @property
+    def batch_max(self) -> int:
+        return 1 if self.on_busy == "queue" else self.max_batch
+
+    def ready_at(self, *, first: int, latest: int, waiting: int) -> int:
+        """When a gathering lane is ready: quiet for the debounce, or max wait since the first, or a full batch."""
+        if waiting >= self.batch_max:
+            return latest
+        return min(latest + self.debounce_ms, first + self.max_wait_ms)
+
+    def failures_used_up(self, failures: int) -> bool:
+        return failures >= (1 if self.ack == "claim" else self.attempts)

@@ -1,0 +1,23 @@
+"""The agent's own memory of one conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnlane.model.usage import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The handle by which an agent finds its memory again, and what was spent under that handle."""
+
+    handle: str
+    turns: int = 0
+    usage: Usage = NO_USAGE
+    updated_at: int = 0
+
+    def after_turn(self, handle: str, usage: Usage, now: int) -> Session:
+        """Tokens belong to the session: the same handle adds up, another one starts from zero."""
+        if handle != self.handle:
+            return Session(handle, 1, usage, now)
+        return Session(handle, self.turns + 1, self.usage + usage, now)

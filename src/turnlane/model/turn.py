@@ -1,0 +1,102 @@
+"""What an agent is asked, and how a run may end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnlane.model.message import Message
+from turnlane.model.usage import NO_USAGE, Usage
+
+TurnOutcome = Literal["answered", "dead_letter"]
+"""How a turn is recorded once it is over. Superseded turns come with the policies that make them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of an agent over the messages taken together."""
+
+    conversation: str
+    number: int
+    attempt: int
+    """From 1; greater when an earlier run of this same turn failed or was lost."""
+    epoch: int
+    channel: str
+    messages: Sequence[Message]
+    session: str | None = None
+    """The agent's own handle, as saved by the last turn that was answered."""
+
+    @property
+    def id(self) -> str:
+        """The same on every attempt, so that an agent can recognise a turn it has already worked on."""
+        return f"{self.conversation}#{self.number}"
+
+    @property
+    def text(self) -> str:
+        """All that was said, one message a line."""
+        return "\n".join(message.text for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An agent's answer. `text=None` says nothing; several texts leave as several deliveries, in order."""
+
+    text: str | Sequence[str] | None
+    session: str | None = None
+    usage: Usage = NO_USAGE
+
+    @property
+    def parts(self) -> Sequence[str]:
+        if self.text is None:
+            return ()
+        return (self.text,) if isinstance(self.text, str) else tuple(self.text)
+
+
+# How the holder of a lease ends it. One of these goes into `Backend.commit`.
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A turn lane: the batch is answered."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An out lane: the delivery is with the platform."""
+
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """It failed; the same batch is tried again at `at`, in its place, unless its attempts are used up."""
+
+    at: int
+    cause: str
+    counts: bool = True
+    """False for a failure that must not use up the attempts: the platform said "later", or was not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """Trying again is pointless: a turn becomes a dead letter, a delivery is kept as failed."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Given back without blame (a graceful stop); whoever takes it next starts over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Nobody here can run it (no such agent or channel); the lane waits, visible, for an operator."""
+
+    cause: str
+
+
+Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Parked

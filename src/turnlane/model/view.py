@@ -1,0 +1,167 @@
+"""What an operator sees: rows as they are now, for the command line, the API and the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, Lane, LaneState
+from turnlane.model.message import Message
+from turnlane.model.session import Session
+from turnlane.model.turn import TurnOutcome
+from turnlane.model.usage import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    conversation: str
+    kind: Kind
+    state: LaneState
+    pending: int
+    number: int
+    attempt: int
+    failures: int
+    agent: str
+    epoch: int
+    owner: str | None = None
+    claimed_at: int | None = None
+    first_at: int | None = None
+    ready_at: int | None = None
+    due_at: int | None = None
+
+    @classmethod
+    def of(cls, lane: Lane, now: int) -> LaneView:
+        return cls(
+            conversation=lane.key,
+            kind=lane.kind,
+            state=lane.state(now),
+            pending=lane.pending,
+            number=lane.number,
+            attempt=lane.attempt,
+            failures=lane.failures,
+            agent=lane.policy.agent,
+            epoch=lane.epoch,
+            owner=lane.owner,
+            claimed_at=lane.claimed_at,
+            first_at=lane.first_at,
+            ready_at=lane.ready_at,
+            due_at=lane.due_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """A turn that is over."""
+
+    conversation: str
+    number: int
+    first: int
+    last: int
+    outcome: TurnOutcome
+    attempt: int
+    epoch: int
+    worker: str | None
+    agent: str
+    started_at: int
+    ended_at: int
+    cause: str | None = None
+    session: str | None = None
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """A run that did not answer: it failed, was given back, or was lost with its worker."""
+
+    conversation: str
+    kind: Kind
+    number: int
+    attempt: int
+    epoch: int
+    worker: str | None
+    result: str
+    """`retried`, `released`, `lost`, `parked`."""
+    at: int
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryView:
+    id: str
+    conversation: str
+    seq: int
+    kind: str
+    turn: int | None
+    part: int
+    parts: int
+    text: str
+    in_reply_to: tuple[str, ...]
+    state: DeliveryState
+    queued_at: int
+    settled_at: int | None = None
+    attempt: int = 0
+    receipt: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    turn: TurnView
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lease that is held now."""
+
+    conversation: str
+    kind: Kind
+    worker: str
+    epoch: int
+    since: int
+    worker_alive_until: int | None
+    """None if the store knows no such worker: the lease may be taken over at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    id: str
+    live: bool
+    alive_until: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything that is known of one conversation."""
+
+    conversation: str
+    lanes: tuple[LaneView, ...]
+    messages: tuple[Message, ...]
+    turns: tuple[TurnView, ...]
+    attempts: tuple[AttemptView, ...]
+    deliveries: tuple[DeliveryView, ...]
+    sessions: Mapping[str, Session] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The store in numbers."""
+
+    lanes: Mapping[str, int]
+    """Turn lanes by state."""
+    messages_waiting: int
+    deliveries_waiting: int
+    deliveries_failed: int
+    dead_letters: int
+    locks: int
+    workers_live: int
+    oldest_due_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    cursor: int
+    event: Event
