@@ -1,0 +1,746 @@
+"""Settings: turnlane.toml, the environment and the command line become one checked value, or a list of what to change.
+
+Every table is a Struct below and every key a field of it, so defaults and types are written down once. A value is taken
+from the strongest place that gives it: command line, environment, file, default.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import fields
+
+from turnlane.errors import InvalidSettings, NotFound
+from turnlane.model import policy
+from turnlane.model.policy import Ack, OnBusy, Policy
+
+Source = Literal["command line", "environment", "file", "default"]
+
+# Values that TOML has no type for.
+
+
+class Duration(int):
+    """Milliseconds, written with a unit: "250ms", "3s", "15m", "2h", "1d", "1m30s"."""
+
+    _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+    _TEXT = re.compile(r"(?:\d{1,15}(?:ms|s|m|h|d))+")
+    _PART = re.compile(r"(\d+)(ms|s|m|h|d)")
+    _MOST = 36_500 * 86_400_000
+
+    @classmethod
+    def parse(cls, text: object) -> Duration:
+        if not isinstance(text, str) or not cls._TEXT.fullmatch(text):
+            raise ValueError("not a duration")
+        units = dict(cls._UNITS)
+        total = sum(int(count) * units[unit] for count, unit in cls._PART.findall(text))
+        if total > cls._MOST:
+            raise ValueError("longer than a century")
+        return cls(total)
+
+    @property
+    def ms(self) -> int:
+        return int(self)
+
+    @property
+    def seconds(self) -> float:
+        return self / 1_000
+
+    def __str__(self) -> str:
+        rest, text = int(self), ""
+        for unit, size in self._UNITS:
+            count, rest = divmod(rest, size)
+            text += f"{count}{unit}" if count else ""
+        return text or "0s"
+
+    def __repr__(self) -> str:
+        return f"Duration({str(self)!r})"
+
+
+class Secret:
+    """A text that prints as `***`. Deliberately no `str`: whoever needs what is inside says `reveal()`."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @classmethod
+    def parse(cls, text: object) -> Secret:
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError("not a secret")
+        return cls(text)
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class Url(str):
+    """Where to post to: http or https, with a host."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: object) -> Url:
+        if not isinstance(text, str) or not text.isprintable() or " " in text:
+            raise ValueError("not a URL")
+        parts = urlsplit(text)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+            raise ValueError("not a URL")
+        return cls(text)
+
+
+class Address(str):
+    """Where to listen: "127.0.0.1:8484", "localhost:8484", "[::1]:8484"; port 0 takes any that is free."""
+
+    __slots__ = ()
+    _TEXT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+
+    @classmethod
+    def parse(cls, text: object) -> Address:
+        match = cls._TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None or int(match[2]) > 65_535:
+            raise ValueError("not an address")
+        if match[1].startswith("["):
+            ip_address(match[1][1:-1])
+        return cls(match[0])
+
+    @property
+    def host(self) -> str:
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Only the person at this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:  # A host name may point anywhere.
+            return False
+
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
+CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
+Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
+Argv = Annotated[list[str], Meta(min_length=1, description='a list like ["python3", "agent.py"]')]
+Path_ = Annotated[str, Meta(pattern="^/[!-~]*$", description='a path like "/hooks/site"')]
+
+# The tables of turnlane.toml.
+
+
+class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a table of the file may hold. A field without a default must be given."""
+
+
+class Backoff(Table, frozen=True, kw_only=True):
+    first: Duration = Duration.parse("1s")
+    factor: Factor = 2.0
+    most: Duration = Duration.parse("5m")
+
+
+class Lanes(Table, frozen=True, kw_only=True):
+    debounce: Duration = Duration.parse("3s")
+    """Given alone, a longer one takes `max_wait` with it, so that any window works by itself."""
+    max_wait: Duration = Duration.parse("15s")
+    max_batch: Count = 50
+    on_busy: OnBusy = "collect"
+    idle_after: Duration = Duration.parse("60s")
+    max_pending: Count = 100
+    on_full: Literal["store"] = "store"
+    lease: Duration = Duration.parse("30s")
+    turn_deadline: Duration = Duration.parse("10m")
+    attempts: Count = 3
+    takeovers: CountOrNone = 10
+    ack: Ack = "commit"
+    deliver_for: Duration = Duration.parse("24h")
+    backoff: Backoff = Backoff()
+
+
+class Retention(Table, frozen=True, kw_only=True):
+    messages: Duration = Duration.parse("90d")
+    events: Duration = Duration.parse("7d")
+    dedupe_for: Duration = Duration.parse("30d")
+
+
+class WebhookChannel(Table, frozen=True, kw_only=True):
+    kind: Literal["webhook"] = "webhook"
+    secret: Secret | None = None
+    reply_url: Url | None = None
+    path: Path_ | None = None
+
+
+class WebChannel(Table, frozen=True, kw_only=True):
+    kind: Literal["web"] = "web"
+
+
+class TerminalChannel(Table, frozen=True, kw_only=True):
+    kind: Literal["terminal"] = "terminal"
+
+
+class EchoAgent(Table, frozen=True, kw_only=True):
+    kind: Literal["echo"] = "echo"
+
+
+class CommandAgent(Table, frozen=True, kw_only=True):
+    kind: Literal["command"] = "command"
+    command: Argv
+    cwd: str | None = None
+    env: dict[str, Secret] = field(default_factory=dict)
+    timeout: Duration | None = None
+
+
+class HttpAgent(Table, frozen=True, kw_only=True):
+    kind: Literal["http"] = "http"
+    url: Url
+    timeout: Duration | None = None
+
+
+ChannelSettings = WebhookChannel | WebChannel | TerminalChannel
+AgentSettings = EchoAgent | CommandAgent | HttpAgent
+
+CHANNEL_KINDS: Mapping[str, type[ChannelSettings]] = {
+    "webhook": WebhookChannel,
+    "web": WebChannel,
+    "terminal": TerminalChannel,
+}
+AGENT_KINDS: Mapping[str, type[AgentSettings]] = {"echo": EchoAgent, "command": CommandAgent, "http": HttpAgent}
+
+
+class Route(Table, frozen=True, kw_only=True):
+    """Which agent answers a channel, and how its lanes behave: [lanes] with what the route overrides."""
+
+    channel: str
+    agent: str
+    lanes: Lanes
+
+
+class Settings(Table, frozen=True, kw_only=True):
+    backend: str = "sqlite:///turnlane.db"
+    listen: Address = Address("127.0.0.1:8484")
+    turns_at_once: Count = 5
+    sends_at_once: Count = 20
+    drain: Duration = Duration.parse("30s")
+    operator_token: Secret | None = None
+    log_format: Literal["human", "json"] = "human"
+    lanes: Lanes = Lanes()
+    retention: Retention = Retention()
+    channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
+    agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
+    routes: tuple[Route, ...] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """Where each value came from that is not a default, by its dotted key."""
+
+
+_PARTS = frozenset({"lanes", "backoff", "retention", "channels", "agents", "routes", "sources"})
+"""Fields that are tables of their own (or no setting at all), not single values."""
+
+_SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
+    (): Settings,
+    ("lanes",): Lanes,
+    ("lanes", "backoff"): Backoff,
+    ("retention",): Retention,
+}
+"""The tables that every source can set; channels, agents and routes have names and live in the file."""
+
+
+def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read and check everything. `overrides` is the command line: dotted keys; None means not given.
+
+    Raises InvalidSettings with one problem a line, each with its place and what to write instead.
+    """
+    file = {} if path is None else _read_toml(path)
+    reader = _Reader(file, path.name if path else "", environ, overrides or {})
+    settings = reader.settings()
+    problems = reader.problems or list(_contradictions(settings))
+    if problems:
+        raise InvalidSettings("\n".join(problems))
+    return settings
+
+
+def policy_for(settings: Settings, channel: str) -> Policy:
+    """The policy that a message of this channel stamps on its lane. The first matching route wins."""
+    if channel not in settings.channels:
+        raise NotFound(f"no channel {channel!r} in the settings{_or_rather(channel, settings.channels)}")
+    lanes, agent = settings.lanes, next(iter(settings.agents))
+    for route in settings.routes:
+        if route.channel == channel:
+            lanes, agent = route.lanes, route.agent
+            break
+    return Policy(
+        agent=agent,
+        tenant=channel,
+        on_busy=lanes.on_busy,
+        debounce_ms=lanes.debounce.ms,
+        max_wait_ms=lanes.max_wait.ms,
+        max_batch=lanes.max_batch,
+        turn_deadline_ms=lanes.turn_deadline.ms,
+        attempts=lanes.attempts,
+        takeovers=lanes.takeovers,
+        ack=lanes.ack,
+        backoff=policy.Backoff(lanes.backoff.first.ms, lanes.backoff.factor, lanes.backoff.most.ms),
+        deliver_for_ms=lanes.deliver_for.ms,
+    )
+
+
+Plain = str | int | float | list[str] | dict[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One effective value, in the form that the file would have it, and where it came from."""
+
+    key: str
+    value: Plain
+    source: Source
+
+
+def describe(settings: Settings) -> list[Described]:
+    """Every effective value, secrets masked."""
+    found: dict[str, object] = {}
+    for path in _SECTIONS:
+        table: Any = settings
+        for part in path:
+            table = getattr(table, part)
+        found |= _values_of(table, path)
+    for group in ("channels", "agents"):
+        for name, table in getattr(settings, group).items():
+            found |= _values_of(table, (group, name))
+    for number, route in enumerate(settings.routes, start=1):
+        found |= {f"routes.{number}.channel": route.channel, f"routes.{number}.agent": route.agent}
+        overridden = _values_of(route.lanes, ("routes", str(number)))
+        overridden |= _values_of(route.lanes.backoff, ("routes", str(number), "backoff"))
+        found |= {key: value for key, value in overridden.items() if key in settings.sources}
+    found["backend"] = without_password(settings.backend)
+    return [Described(key, _plain(value), settings.sources.get(key, "default")) for key, value in found.items()]
+
+
+def keys(table: type[Table]) -> dict[str, Any]:
+    """The single values of a table: the name of each, and its type."""
+    return {each.name: each.type for each in fields(table) if each.name not in _PARTS}
+
+
+def _parts(table: type[Table]) -> list[str]:
+    return [each.name for each in fields(table) if each.name in _PARTS and each.name != "sources"]
+
+
+def variable_for(key: str) -> str:
+    """The environment variable of a dotted key: `TURNLANE_LANES_DEBOUNCE` for `lanes.debounce`."""
+    return "TURNLANE_" + key.replace(".", "_").upper()
+
+
+def variables() -> dict[str, str]:
+    """Every environment variable that is read, with the dotted key it sets."""
+    dotted = (".".join((*path, key)) for path, table in _SECTIONS.items() for key in keys(table))
+    return {variable_for(key): key for key in dotted}
+
+
+def without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^/]*@", r"\1:***@", url)
+
+
+def _values_of(table: Table, path: tuple[str, ...]) -> dict[str, object]:
+    return {".".join((*path, key)): getattr(table, key) for key in keys(type(table))}
+
+
+def _plain(value: Any) -> Plain:
+    match value:
+        case Duration() | Secret():
+            return str(value)
+        case Url():
+            return re.sub(r"\?.*", "?***", without_password(value))
+        case dict():
+            return {key: str(each) for key, each in value.items()}
+    return value  # type: ignore[no-any-return]
+
+
+# Reading.
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    raw: object
+    place: str
+    source: Source
+
+
+class _Missing(Exception):
+    """The value cannot be had; the problem is already written down."""
+
+
+_T = TypeVar("_T", bound=Table)
+
+
+class _Reader:
+    """Takes the sources apart and notes every problem it meets, so that one run shows them all."""
+
+    def __init__(
+        self, file: Mapping[str, Any], file_name: str, environ: Mapping[str, str], overrides: Mapping[str, object]
+    ) -> None:
+        self.file = file
+        self.file_name = file_name
+        self.environ = environ
+        self.overrides = overrides
+        self.problems: list[str] = []
+        self.sources: dict[str, Source] = {}
+        self.named_variables: set[str] = set()
+
+    def settings(self) -> Settings:
+        values = self.section(())
+        lanes_given = self.section(("lanes",))
+        backoff_given = self.section(("lanes", "backoff"))
+        values["lanes"] = _lanes(Lanes(), lanes_given, backoff_given)
+        values["retention"] = Retention(**self.section(("retention",)))
+        channels = self.named_tables("channels", CHANNEL_KINDS)
+        agents = self.named_tables("agents", AGENT_KINDS)
+        if channels:
+            values["channels"] = channels
+        if agents:
+            values["agents"] = agents
+        if not self.problems:
+            known = (values.get("channels", Settings().channels), values.get("agents", Settings().agents))
+            values["routes"] = tuple(self.routes(*known, lanes_given, backoff_given))
+        self.refuse_mistyped_variables()
+        return Settings(**values, sources=self.sources)
+
+    def section(self, path: tuple[str, ...]) -> dict[str, Any]:
+        """What is given for the keys of one table, from the strongest source that gives it."""
+        table = _SECTIONS[path]
+        known = keys(table)
+        prefix = f"[{'.'.join(path)}] " if path else ""
+        given = self.from_file(self.table_at(path), prefix, known, parts=_parts(table))
+        for key in known:
+            dotted = ".".join((*path, key))
+            if variable := self.environ.get(variable_for(dotted)):  # An empty variable counts as not set.
+                given[key] = _Given(variable, variable_for(dotted), "environment")
+            if (option := self.overrides.get(dotted)) is not None:
+                given[key] = _Given(option, "--" + dotted.replace("_", "-"), "command line")
+        return self.converted(given, known, path)
+
+    def table_at(self, path: tuple[str, ...]) -> Mapping[str, Any]:
+        table = self.file
+        for depth, part in enumerate(path, start=1):
+            inner = table.get(part, {})
+            if not isinstance(inner, dict):
+                if depth == len(path):  # Said once, by the section of that very name.
+                    self.problem(f"[{'.'.join(path)}]", f"expected a table, got {_shown(inner)}")
+                return {}
+            table = inner
+        return table
+
+    def from_file(
+        self, table: Mapping[str, Any], prefix: str, known: Mapping[str, Any], parts: Sequence[str] = ()
+    ) -> dict[str, _Given]:
+        """The known keys of a table of the file. Others are refused, unless they are `parts`: tables of their own."""
+        given = {}
+        for key, raw in table.items():
+            place = f"{prefix}{key}"
+            if key in known:
+                given[key] = _Given(raw, self.in_file(place), "file")
+            elif key not in parts:
+                hint = _or_rather(key, [*known, *parts]) or (not prefix and _or_rather(key, keys(Lanes), "[lanes] {}"))
+                self.problem(place, f"unknown key{hint or ''}")
+        return given
+
+    def converted(self, given: Mapping[str, _Given], known: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        values = {}
+        for key, item in given.items():
+            try:
+                values[key] = self.convert(item, known[key])
+            except _Missing:
+                continue
+            self.sources[".".join((*path, key))] = item.source
+        return values
+
+    def convert(self, given: _Given, kind: Any) -> Any:
+        value = self.resolved(given.raw, given.place)
+        from_variable = given.source != "file" or value is not given.raw
+        try:
+            return msgspec.convert(value, kind, strict=not from_variable, dec_hook=_decode)
+        except msgspec.ValidationError:
+            # What stands behind { env = … } may be private, whatever key it was put in.
+            hidden = given.source == "file" and from_variable
+            got = "what the variable holds" if hidden else _shown(value, secret=_holds_secret(kind))
+            hint = _or_rather(value, _choices(kind)) if isinstance(value, str) else ""
+            self.problems.append(f"{given.place}: expected {_expected(kind)}, got {got}{hint}")
+            raise _Missing from None
+
+    def resolved(self, raw: object, place: str) -> object:
+        """The value, with every `{ env = "NAME" }` in it replaced by what the variable holds."""
+        match raw:
+            case {"env": str(name), **others} if not others:
+                return self.variable(name, place)
+            case dict() if any(isinstance(value, dict) for value in raw.values()):
+                return {key: self.resolved(value, place) for key, value in raw.items()}
+            case list() if any(isinstance(value, dict) for value in raw):
+                return [self.resolved(value, place) for value in raw]
+        return raw
+
+    def variable(self, name: str, place: str) -> str:
+        self.named_variables.add(name)
+        value = self.environ.get(name)
+        if not value:
+            state = "empty" if value == "" else "not set"
+            self.problems.append(f"{place}: the environment variable {name} is {state}; set it before you start")
+            raise _Missing
+        return value
+
+    def named_tables(self, group: str, kinds: Mapping[str, type[_T]]) -> dict[str, _T]:
+        tables = self.file.get(group, {})
+        if not isinstance(tables, dict):
+            self.problem(f"[{group}]", f"expected tables like [{group}.NAME], got {_shown(tables)}")
+            return {}
+        read = {name: self.named_table(group, name, table, kinds) for name, table in tables.items()}
+        return {name: table for name, table in read.items() if table is not None}
+
+    def named_table(self, group: str, name: str, table: object, kinds: Mapping[str, type[_T]]) -> _T | None:
+        place = f"[{group}.{name}]"
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name):
+            self.problem(place, "a name has up to 64 of a-z, 0-9, _ and -, and begins with a letter or a digit")
+            return None
+        if not isinstance(table, dict):
+            self.problem(place, f"expected a table, got {_shown(table)}")
+            return None
+        kind = table.get("kind")
+        if not isinstance(kind, str) or kind not in kinds:
+            stated = "is missing" if kind is None else f"{_shown(kind)} is not known"
+            self.problem(f"{place} kind", f"{stated}; use one of {_quoted(kinds)}{_or_rather(str(kind), kinds)}")
+            return None
+        return self.item(kinds[kind], table, place, (group, name))
+
+    def item(self, kind: type[_T], table: Mapping[str, Any], place: str, path: tuple[str, ...]) -> _T | None:
+        known = keys(kind)
+        values = self.converted(self.from_file(table, f"{place} ", known), known, path)
+        required = [each for each in fields(kind) if each.required]
+        for each in required:
+            if each.name not in table:
+                self.problem(f"{place} {each.name}", f"is missing; give {_expected(each.type)}")
+        return kind(**values) if all(each.name in values for each in required) else None
+
+    def routes(
+        self,
+        channels: Mapping[str, Any],
+        agents: Mapping[str, Any],
+        lanes_given: Mapping[str, Any],
+        backoff_given: Mapping[str, Any],
+    ) -> Iterator[Route]:
+        tables = self.file.get("routes", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self.problem("routes", "expected a list of tables; write [[routes]] with two brackets")
+            return
+        for number, table in enumerate(tables, start=1):
+            place, path = f"[[routes]] {number}", ("routes", str(number))
+            given = self.route_values(table, place, path)
+            backoff = self.route_backoff(table, place, path)
+            self.check_name(given, "channel", channels, place)
+            self.check_name(given, "agent", agents, place)
+            if "channel" in given and (agent := given.pop("agent", next(iter(agents)))):
+                lanes = _lanes(Lanes(), {**lanes_given, **given}, {**backoff_given, **backoff})
+                yield Route(channel=given["channel"], agent=agent, lanes=lanes)
+
+    def route_values(self, table: Mapping[str, Any], place: str, path: tuple[str, ...]) -> dict[str, Any]:
+        known = {"channel": str, "agent": str, **keys(Lanes)}
+        if "lease" in table:
+            self.problem(f"{place} lease", "belongs to the worker, which runs all routes; set it in [lanes]")
+        return self.converted(self.from_file(table, f"{place} ", known, parts=_parts(Lanes)), known, path)
+
+    def route_backoff(self, table: Mapping[str, Any], place: str, path: tuple[str, ...]) -> dict[str, Any]:
+        backoff = table.get("backoff", {})
+        if not isinstance(backoff, dict):
+            self.problem(f"{place} backoff", f"expected a table, got {_shown(backoff)}")
+            return {}
+        given = self.from_file(backoff, f"{place} backoff.", keys(Backoff))
+        return self.converted(given, keys(Backoff), (*path, "backoff"))
+
+    def check_name(self, given: Mapping[str, Any], key: str, names: Mapping[str, Any], place: str) -> None:
+        if key not in given:
+            if key == "channel" or len(names) > 1:
+                self.problem(f"{place} {key}", f"is missing; give one of {_quoted(names)}")
+        elif given[key] not in names:
+            hint = _or_rather(given[key], names) or f"; there is {_quoted(names)}"
+            self.problem(f"{place} {key}", f"no {key} {given[key]!r}{hint}")
+
+    def refuse_mistyped_variables(self) -> None:
+        """What begins with TURNLANE_ and is almost a setting is a mistake; the rest may be somebody else's."""
+        known = {name.removeprefix("TURNLANE_"): name for name in variables()}
+        for name in self.environ:
+            prefix, found, rest = name.partition("TURNLANE_")
+            if prefix or not found or rest in known or name in self.named_variables:
+                continue
+            if hint := _or_rather(rest, known, "TURNLANE_{}", cutoff=0.85):
+                self.problems.append(f"{name}: unknown variable{hint}")
+
+    def problem(self, place: str, text: str) -> None:
+        self.problems.append(f"{self.in_file(place)}: {text}")
+
+    def in_file(self, place: str) -> str:
+        return f"{self.file_name}: {place}"
+
+
+def _lanes(base: Lanes, given: Mapping[str, Any], backoff: Mapping[str, Any]) -> Lanes:
+    """Whichever of debounce and max_wait is given alone pulls the other's default with it."""
+    values = {key: value for key, value in given.items() if key != "channel"}
+    if "max_wait" not in values:
+        values["max_wait"] = max(base.max_wait, values.get("debounce", base.debounce))
+    elif "debounce" not in values:
+        values["debounce"] = min(base.debounce, values["max_wait"])
+    return Lanes(**values, backoff=Backoff(**backoff))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSettings(f"{path.name} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidSettings(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
+    except FileNotFoundError:
+        raise InvalidSettings(f"there is no file {path}; write one with `turnlane init --config {path}`") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidSettings(f"{path} cannot be read: {error}") from None
+
+
+# Contradictions: each value is fine by itself.
+
+_AT_LEAST = Duration.parse("1s")
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    yield from _lanes_contradictions("[lanes]", settings.lanes)
+    for number, route in enumerate(settings.routes, start=1):
+        if route.lanes != settings.lanes:
+            yield from _lanes_contradictions(f"[[routes]] {number}", route.lanes)
+    yield from _too_short("[retention]", settings.retention, keys(Retention))
+    if "://" not in settings.backend:
+        yield f'backend: expected a URL like "sqlite:///turnlane.db", got {_shown(settings.backend)}'
+    yield from _unrouted(settings)
+    yield from _exposed(settings)
+
+
+def _lanes_contradictions(place: str, lanes: Lanes) -> Iterator[str]:
+    yield from _too_short(place, lanes, ["lease", "turn_deadline", "idle_after", "deliver_for"])
+    if lanes.debounce > lanes.max_wait:
+        yield (
+            f'{place} debounce: "{lanes.debounce}" is longer than max_wait = "{lanes.max_wait}", which cuts it off; '
+            "raise max_wait or lower debounce"
+        )
+    if lanes.backoff.first > lanes.backoff.most:
+        yield f'{place} backoff: first = "{lanes.backoff.first}" is longer than most = "{lanes.backoff.most}"'
+
+
+def _too_short(place: str, table: Table, durations: Iterable[str]) -> Iterator[str]:
+    for key in durations:
+        if getattr(table, key) < _AT_LEAST:
+            yield f'{place} {key}: must be at least "{_AT_LEAST}", is "{getattr(table, key)}"'
+
+
+def _unrouted(settings: Settings) -> Iterator[str]:
+    if len(settings.agents) == 1:
+        return
+    routed = {route.channel for route in settings.routes}
+    for channel in settings.channels:
+        if channel not in routed:
+            yield (
+                f"[channels.{channel}]: there are several agents ({_quoted(settings.agents)}) and no route says which "
+                f'answers here; add [[routes]] with channel = "{channel}" and agent'
+            )
+
+
+def _exposed(settings: Settings) -> Iterator[str]:
+    """Bound to loopback all is open to the person at the machine; bound to anything else it needs its secrets."""
+    if settings.listen.is_loopback:
+        return
+    if settings.operator_token is None:
+        yield (
+            f"listen: {settings.listen} can be reached by others, so an operator_token is needed; "
+            'set operator_token = { env = "…" } or TURNLANE_OPERATOR_TOKEN, or listen on 127.0.0.1'
+        )
+    for name, channel in settings.channels.items():
+        if isinstance(channel, WebhookChannel) and channel.secret is None:
+            yield (
+                f"[channels.{name}] secret: is missing, so anybody could post to {settings.listen}; "
+                'set secret = { env = "…" } or listen on 127.0.0.1'
+            )
+
+
+# Words.
+
+_EXPECTED: Mapping[object, str] = {
+    Duration: 'a duration with its unit, like "250ms", "3s" or "1m30s"',
+    Secret: "a text that is not empty",
+    Url: 'a URL like "http://127.0.0.1:9000/turns"',
+    Address: 'HOST:PORT like "127.0.0.1:8484"',
+    str: "a text",
+    dict[str, Secret]: "a table of texts",
+}
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind in {Duration, Secret, Url, Address}:
+        return kind.parse(value)
+    raise NotImplementedError(kind)
+
+
+def _one_kind(kind: Any) -> Any:
+    """The type without its `| None`."""
+    if get_origin(kind) in {Union, UnionType}:
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+    return kind
+
+
+def _expected(kind: Any) -> str:
+    kind = _one_kind(kind)
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{choice}"' for choice in get_args(kind))
+    if get_origin(kind) is Annotated:
+        return str(kind.__metadata__[0].description)
+    return _EXPECTED[kind]
+
+
+def _choices(kind: Any) -> Sequence[str]:
+    kind = _one_kind(kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _holds_secret(kind: Any) -> bool:
+    """A URL may carry a key, too."""
+    return _one_kind(kind) in {Secret, dict[str, Secret], Url}
+
+
+def _shown(value: object, *, secret: bool = False) -> str:
+    if secret:
+        return "another text" if isinstance(value, str) and value else _shown(value) if not value else "something else"
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _quoted(names: Mapping[str, Any]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _or_rather(name: str, known: Iterable[str], form: str = "{}", *, cutoff: float = 0.6) -> str:
+    close = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean '{form.format(close[0])}'?" if close else ""
