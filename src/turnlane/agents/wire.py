@@ -1,0 +1,100 @@
+"""How a turn is written down for an agent outside this process, and how its answer is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from turnlane.agents.answer import checked
+from turnlane.errors import AgentFailed
+from turnlane.model.message import Attachment, Message
+from turnlane.model.turn import Reply, Turn
+from turnlane.model.usage import Usage
+
+SESSION_CHARACTERS_MAX = 4_096
+TOKENS_MAX = 10**12
+ERROR_CHARACTERS_MAX = 300
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Tokens = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
+
+
+class _Usage(Struct, forbid_unknown_fields=True):
+    input_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+    cached_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
+
+
+class _Answer(Struct, forbid_unknown_fields=True):
+    text: str | None
+    session: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARACTERS_MAX)] | None = None
+    usage: _Usage | None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def encode_turn(turn: Turn) -> bytes:
+    """`{"turn": {…}}`, the same for every agent outside."""
+    return msgspec.json.encode(
+        {
+            "turn": {
+                "id": turn.id,
+                "number": turn.number,
+                "attempt": turn.attempt,
+                "epoch": turn.epoch,
+                "conversation": turn.conversation,
+                "channel": turn.channel,
+                "session": turn.session,
+                "messages": [_message(message) for message in turn.messages],
+            }
+        }
+    )
+
+
+def decode_answer(body: bytes) -> Reply:
+    """The reply in `{"text", "session", "usage"}`. Raises AgentFailed, saying where the answer is wrong."""
+    try:
+        answer = _ANSWER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        wrong = str(error)[:ERROR_CHARACTERS_MAX]
+        raise AgentFailed(f'the answer cannot be read: {wrong}; answer like {{"text": "…"}}') from None
+    if "\0" in (answer.session or ""):
+        raise AgentFailed("the answer's session contains a NUL character; leave it out")
+    usage = answer.usage or _Usage()
+    return checked(
+        Reply(
+            answer.text,
+            answer.session,
+            Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens),
+        )
+    )
+
+
+def _message(message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "sender": message.sender,
+        "text": message.text,
+        "sent_at": None if message.sent_at is None else _rfc3339(message.sent_at),
+        "attachments": [_attachment(each) for each in message.attachments],
+    }
+
+
+def _attachment(attachment: Attachment) -> dict[str, object]:
+    return {
+        "url": attachment.url,
+        "name": attachment.name,
+        "media_type": attachment.media_type,
+        "size": attachment.size,
+    }
+
+
+def _rfc3339(milliseconds: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

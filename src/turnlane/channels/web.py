@@ -1,0 +1,69 @@
+"""The channel of the plain chat page: the page posts what the visitor says and reads the replies from the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from turnlane.channels.incoming import check_name, check_text, decode_json
+from turnlane.errors import InvalidMessage
+from turnlane.model.delivery import Delivery, SendResult, Sent
+from turnlane.model.message import Message, conversation_key
+
+ID_BYTES_MAX = 256
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+
+
+class _Said(Struct, forbid_unknown_fields=True):
+    id: str
+    conversation: str
+    text: str
+
+
+_INCOMING = msgspec.json.Decoder(_Said)
+
+
+class Web:
+    """Takes `{"id", "conversation", "text"}` from the page.
+
+    The conversation is a random token that the page made for its visitor. Whoever knows it may read and write that
+    conversation, and nobody else finds it: it keeps visitors apart, as a session cookie would. It does not say who may
+    chat at all. So the page is served on loopback only, like every channel without a secret, until the operator calls
+    it `public`. Only JSON is taken, which the page of another site cannot post here without being asked first (CORS).
+    """
+
+    def __init__(self, name: str = "web", *, public: bool = False) -> None:
+        self.name = name
+        self._public = public
+
+    @property
+    def secured(self) -> bool:
+        return self._public
+
+    def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
+        said = decode_json(_INCOMING, headers, body)
+        check_name("id", said.id, ID_BYTES_MAX)
+        check_text("text", said.text)
+        if not _TOKEN.fullmatch(said.conversation):
+            raise InvalidMessage("conversation must be 16 to 128 random characters of A-Z, a-z, 0-9, _ and -")
+        return [
+            Message(
+                channel=self.name,
+                # Ids are one visitor's own business: another visitor's `1` is another message.
+                origin_id=f"{said.conversation}/{said.id}",
+                conversation=conversation_key(self.name, said.conversation),
+                sender=said.conversation,
+                text=said.text,
+            )
+        ]
+
+    async def send(self, delivery: Delivery) -> SendResult:
+        """The page reads its conversation's outbox, so what is stored is sent."""
+        return Sent()
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,174 @@
+"""The plain web hook channel: anybody who can post JSON can talk, and gets the replies posted back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from turnlane.channels.incoming import check_name, check_text, decode_json
+from turnlane.channels.secret import Secret
+from turnlane.clock import Clock, SystemClock
+from turnlane.errors import InvalidMessage
+from turnlane.model.delivery import Delivery, NotSent, Refused, SendResult, Sent, Unknown
+from turnlane.model.message import (
+    CONVERSATION_BYTES_MAX,
+    ORIGIN_ID_BYTES_MAX,
+    SENDER_BYTES_MAX,
+    Attachment,
+    Message,
+    conversation_key,
+    local_part,
+)
+from turnlane.outgoing import Answer, Lost, NotReached, Outgoing, checked_url
+
+MESSAGES_MAX = 1_000
+ATTACHMENTS_MAX = 100
+URL_BYTES_MAX = 8_192
+NAME_BYTES_MAX = 1_024
+RECEIPT_CHARACTERS_MAX = 512
+SENT_AT_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: what RFC 3339 can write down again."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    url: str
+    name: str | None = None
+    media_type: str | None = None
+    size: Annotated[int, Meta(ge=0, lt=2**63)] | None = None
+
+
+class _Said(Struct, forbid_unknown_fields=True):
+    id: str
+    conversation: str
+    text: str
+    sender: str | None = None
+    attachments: Annotated[list[_File], Meta(max_length=ATTACHMENTS_MAX)] = []
+    sent_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class _ReplyAnswer(Struct):
+    """What the receiver of a reply may call it. Other fields are its own business."""
+
+    id: str | None = None
+    receipt: str | None = None
+
+
+_INCOMING = msgspec.json.Decoder(_Said | Annotated[list[_Said], Meta(max_length=MESSAGES_MAX)])
+_REPLY_ANSWER = msgspec.json.Decoder(_ReplyAnswer)
+
+
+class Webhook:
+    """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at"}`, one or a list of them.
+
+    The last three may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        secret: str | None = None,
+        reply_url: str | None = None,
+        timeout: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self._secret = None if secret is None else Secret(secret)
+        self._reply_url = None if reply_url is None else checked_url(reply_url, setting="reply_url")
+        self._timeout = timeout
+        self._clock = clock or SystemClock()
+        self._outgoing = Outgoing()
+
+    @property
+    def secured(self) -> bool:
+        return self._secret is not None
+
+    def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
+        """All messages of the request, or an error: one bad message refuses the whole list."""
+        if self._secret is not None:
+            self._secret.check(headers, body, self._clock.now())
+        said = decode_json(_INCOMING, headers, body)
+        return [self._message(each) for each in (said if isinstance(said, list) else [said])]
+
+    async def send(self, delivery: Delivery) -> SendResult:
+        """Post the reply once. A 5xx counts as not sent: the receiver says it failed, and the key guards the retry."""
+        if self._reply_url is None:
+            return Refused(f"the channel {self.name} has nowhere to send replies; set its reply_url")
+        body = _reply(delivery)
+        headers = {"idempotency-key": delivery.id}
+        if self._secret is not None:
+            headers |= self._secret.sign(delivery.id, body, self._clock.now())
+        match await self._outgoing.post(self._reply_url, body=body, headers=headers, timeout=self._timeout):
+            case Answer(ok=True, body=answer):
+                return Sent(_receipt(answer))
+            case Answer(status=status) as answered if status == 429 or status >= 500:
+                return NotSent(f"reply_url answered {answered}", answered.retry_after(self._clock.now()))
+            case Answer() as answered:
+                return Refused(f"reply_url answered {answered}")
+            case NotReached(cause):
+                return NotSent(f"reply_url cannot be reached: {cause}")
+            case Lost(cause):
+                return Unknown(f"reply_url did not answer: {cause}")
+
+    async def close(self) -> None:
+        await self._outgoing.close()
+
+    def _message(self, said: _Said) -> Message:
+        check_name("id", said.id, ORIGIN_ID_BYTES_MAX)
+        check_name("conversation", said.conversation, CONVERSATION_BYTES_MAX)
+        sender = said.conversation if said.sender is None else said.sender
+        check_name("sender", sender, SENDER_BYTES_MAX)
+        check_text("text", said.text)
+        return Message(
+            channel=self.name,
+            origin_id=said.id,
+            conversation=conversation_key(self.name, said.conversation),
+            sender=sender,
+            text=said.text,
+            attachments=tuple(_attachment(file) for file in said.attachments),
+            sent_at=None if said.sent_at is None else _milliseconds(said.sent_at),
+        )
+
+
+def _attachment(file: _File) -> Attachment:
+    check_name("the url of an attachment", file.url, URL_BYTES_MAX)
+    check_text("the name of an attachment", file.name or "", NAME_BYTES_MAX)
+    check_text("the media_type of an attachment", file.media_type or "", NAME_BYTES_MAX)
+    return Attachment(file.url, file.name, file.media_type, file.size)
+
+
+def _milliseconds(moment: datetime) -> int:
+    since = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if not 0 <= since <= SENT_AT_MAX:
+        raise InvalidMessage("sent_at is out of range; use a time between the years 1970 and 9999")
+    return since
+
+
+def _reply(delivery: Delivery) -> bytes:
+    return msgspec.json.encode(
+        {
+            "delivery": delivery.id,
+            "conversation": local_part(delivery.conversation),
+            "turn": delivery.turn,
+            "part": delivery.part,
+            "parts": delivery.parts,
+            "text": delivery.text,
+            "in_reply_to": delivery.in_reply_to,
+        }
+    )
+
+
+def _receipt(body: bytes) -> str | None:
+    """The id that the receiver gave the reply, if it told one that can be stored. Its answer may be anything else."""
+    try:
+        answer = _REPLY_ANSWER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    receipt = answer.receipt or answer.id
+    return receipt if receipt and len(receipt) <= RECEIPT_CHARACTERS_MAX and "\0" not in receipt else None

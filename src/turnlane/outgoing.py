@@ -1,0 +1,174 @@
+"""One function behind which the HTTP client hides: post a body and say what is certain about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from turnlane.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    import httpx2
+
+ANSWER_BYTES_MAX = 10_000_000
+CONNECT_SECONDS_MAX = 10.0
+KEPT_CONNECTIONS_MAX = 100
+RETRY_AFTER_SECONDS_MAX = 86_400.0
+EXCERPT_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The other side answered: the status is certain, whatever became of the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    complete: bool = True
+    """False: the body was cut, too slow, or longer than `ANSWER_BYTES_MAX`; what came of it is here."""
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def __str__(self) -> str:
+        """For operators: the status and the beginning of the body, on one line."""
+        excerpt = " ".join(self.body[: EXCERPT_CHARACTERS_MAX * 4].decode(errors="replace").split())
+        return f"{self.status}: {excerpt[:EXCERPT_CHARACTERS_MAX]}" if excerpt else str(self.status)
+
+    def retry_after(self, now: int) -> float | None:
+        """Seconds to wait from `now` (milliseconds), if the other side named them, as a number or as a date."""
+        value = self.headers.get("retry-after", "").strip()
+        seconds = float(value) if value.isascii() and value.isdigit() else _seconds_until(value, now)
+        return None if seconds is None else min(max(seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class NotReached:
+    """Proven not sent: not one byte of the request left (refused, no such host, connect time-out)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Unknown: the request may have arrived, but no answer came back (a cut, a time-out)."""
+
+    cause: str
+
+
+Posted = Answer | NotReached | Lost
+
+
+class Outgoing:
+    """Posts to other services over kept connections. Follows no redirects, retries nothing, keeps no cookies."""
+
+    def __init__(self) -> None:
+        self._client: httpx2.AsyncClient | None = None
+
+    async def post(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float) -> Posted:
+        """Send the JSON body once, and answer within `timeout` seconds."""
+        request = _Request(self._opened(), url, body, headers)
+        try:
+            async with asyncio.timeout(timeout):
+                await request.perform()
+        except TimeoutError:
+            return request.ended(f"no answer within {timeout:g} s")
+        except _request_errors() as error:
+            return request.ended(f"{type(error).__name__}: {error}")
+        return request.ended("the connection was closed")
+
+    async def close(self) -> None:
+        """Let the connections go. May be called twice; a later post opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            import httpx2
+
+            self._client = httpx2.AsyncClient(
+                # The time-out of the whole call is asyncio's; how many calls run at once is the callers' to limit.
+                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS_MAX),
+                # A cookie set in one conversation must not come back in another one's.
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            )
+        return self._client
+
+
+class _Request:
+    """One request on its way: knows at any moment whether it may have left and what came back."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self._stream = client.stream(
+            "POST",
+            url,
+            content=body,
+            # Compressed answers could not be bounded while they are read.
+            headers={"content-type": "application/json", "accept-encoding": "identity", **headers},
+            extensions={"trace": self._trace},
+        )
+        self._may_have_left = False
+        self._response: httpx2.Response | None = None
+        self._body = bytearray()
+        self._complete = False
+
+    async def perform(self) -> None:
+        async with self._stream as self._response:
+            await self._read(self._response.aiter_raw())
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> None:
+        async for chunk in chunks:
+            self._body += chunk[: ANSWER_BYTES_MAX - len(self._body) + 1]
+            if len(self._body) > ANSWER_BYTES_MAX:
+                del self._body[ANSWER_BYTES_MAX:]
+                return
+        self._complete = True
+
+    async def _trace(self, event: str, info: object) -> None:
+        # Everything before this event is finding the host, connecting and TLS: none of it carries the request.
+        if event.endswith("send_request_headers.started"):
+            self._may_have_left = True
+
+    def ended(self, cause: str) -> Posted:
+        if self._response is not None:
+            headers = {name.lower(): value for name, value in self._response.headers.items()}
+            return Answer(self._response.status_code, headers, bytes(self._body), self._complete)
+        return Lost(cause) if self._may_have_left else NotReached(cause)
+
+
+def checked_url(url: str, *, setting: str) -> str:
+    """The URL itself, if it can be posted to; else InvalidSettings, which does not repeat it: it may hold a key."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise InvalidSettings(f"{setting} is not a URL to post to; write it like http://127.0.0.1:9000/path")
+    return url
+
+
+def _request_errors() -> tuple[type[Exception], ...]:
+    import httpx2
+
+    return (httpx2.HTTPError, httpx2.InvalidURL, OSError)
+
+
+def _seconds_until(date: str, now: int) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime.fromtimestamp(now / 1000, UTC)).total_seconds()
