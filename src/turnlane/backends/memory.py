@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
@@ -229,7 +230,7 @@ class MemoryBackend:
             return await future
         except asyncio.CancelledError:
             for lease in taker.leases:
-                self._run(lambda t, lease=lease: t.give_back(lease))  # type: ignore[misc]
+                self._run(partial(Transaction.give_back, lease=lease))
             raise
 
     def _look_again(self) -> None:

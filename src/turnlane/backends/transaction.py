@@ -105,7 +105,7 @@ class Transaction:
     """The verbs over one open transaction's rows, all at the same moment `now`."""
 
     def __init__(self, rows: Rows, now: int) -> None:
-        self._rows = rows
+        self._rows = self.rows = rows
         self._now = now
         self._takers: list[Taker] = []
         self.events: list[Event] = []

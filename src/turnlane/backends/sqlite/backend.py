@@ -1,0 +1,282 @@
+"""The verbs of the contract on one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from turnlane.backends.base import Acceptance, Arrival, Committed, Verdict
+from turnlane.backends.sqlite import file, schema
+from turnlane.backends.sqlite.codec import Row
+from turnlane.backends.sqlite.rows import SqliteRows
+from turnlane.backends.sqlite.views import Reader, Views
+from turnlane.backends.sqlite.writer import Call, Group, Verb, Writer
+from turnlane.backends.transaction import Taker, Transaction
+from turnlane.clock import Clock
+from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, LaneState
+from turnlane.model.lease import Lease
+from turnlane.model.turn import Outcome
+from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.1
+"""How often `changed` looks for the writes of other processes."""
+
+FORGET_ROWS = 500
+"""How many old rows go in one transaction, so that nobody waits long for it."""
+
+
+class SqliteBackend:
+    """WAL, `synchronous=FULL`, one writing thread with group commit, any number of processes on the file."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url = url
+        self.location = file.Location(url)
+        self._clock = clock
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._listeners: list[Callable[[Sequence[Event]], None]] = []
+        self._change = asyncio.Event()
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        await asyncio.to_thread(self._prepare)
+        self._reader = Reader(self.location)
+        self._writer = Writer(self.location, self._clock, self._report)
+        self._writer.start()
+
+    def _prepare(self) -> None:
+        try:
+            file.create_private(self.location.path)
+            connection = file.connect(self.location)
+            try:
+                schema.migrate(connection)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise file.explain(error, self.location.path) from error
+        except OSError as error:
+            advice = "check that its folder exists and may be written"
+            raise BackendUnavailable(f"{self.location.path}: the file cannot be opened; {advice} ({error})") from error
+
+    async def schema_version(self) -> int:
+        """The version of the file as it is; 0 if there is no file yet."""
+        return await asyncio.to_thread(self._schema_version)
+
+    def _schema_version(self) -> int:
+        if not self.location.path.exists():
+            return 0
+        try:
+            connection = sqlite3.connect(f"{self.location.path.resolve().as_uri()}?mode=ro", uri=True)
+            try:
+                return schema.version(connection)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise file.explain(error, self.location.path) from error
+
+    async def close(self) -> None:
+        writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+        if writer is not None:
+            await asyncio.to_thread(writer.stop)
+        if reader is not None:
+            await asyncio.to_thread(reader.close)
+        # The last group's answers are already queued on the loop; let them be told.
+        await asyncio.sleep(0)
+
+    def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        self._listeners.append(listener)
+
+    # How a verb reaches the writer and its answer comes back
+
+    def _call(
+        self,
+        verb: Verb,
+        lanes: Sequence[tuple[Kind, str]] = (),
+        origins: Sequence[tuple[str, str]] = (),
+        finish: Callable[[Any], Any] | None = None,
+        waits: Taker | None = None,
+    ) -> asyncio.Future[Any]:
+        if self._writer is None:
+            raise BackendUnavailable("the backend is not open; call open() first")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Call(verb, future, lanes, origins, finish, waits))
+        return future
+
+    def _report(self, group: Group) -> None:
+        for future, answer in group.answers:
+            if not future.done():
+                future.set_result(answer)
+            else:
+                self._give_back(answer)
+        for future, error in group.failures:
+            if not future.done():
+                future.set_exception(error)
+        if group.events:
+            for listener in self._listeners:
+                listener(group.events)
+            self._change.set()
+            self._change = asyncio.Event()
+
+    def _give_back(self, answer: Any) -> None:
+        """Whoever asked is gone. What was leased to it must not stay leased."""
+        leases = answer if isinstance(answer, list) else [answer.next] if isinstance(answer, Committed) else []
+        for lease in leases:
+            if isinstance(lease, Lease) and self._writer is not None:
+                self._call(partial(Transaction.give_back, lease=lease), [(lease.kind, lease.key)])
+
+    # Workers
+
+    async def join(self, worker: str, term_ms: int) -> None:
+        await self._call(lambda t: t.join(worker, term_ms))
+
+    async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
+        renewed: bool = await self._call(lambda t: t.renew(worker, term_ms, held))
+        return renewed
+
+    async def leave(self, worker: str) -> None:
+        await self._call(lambda t: t.leave(worker))
+
+    async def reap(self) -> int:
+        lanes: int = await self._call(Transaction.reap)
+        return lanes
+
+    # The path of a message
+
+    async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        messages = [arrival.message for arrival in arrivals]
+        accepted: list[Acceptance] = await self._call(
+            lambda t: t.accept(arrivals),
+            lanes=[(Kind.TURN, message.conversation) for message in messages],
+            origins=[(message.channel, message.origin_id) for message in messages],
+        )
+        return accepted
+
+    async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
+        taker = Taker(worker, kind, most)
+
+        def claim(transaction: Transaction) -> Taker:
+            taker.lanes, taker.leases = [], []  # a group that failed is performed again
+            return transaction.take(taker)
+
+        leases: list[Lease] = await self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None)
+        if taker.lost and not leases:
+            raise WorkerLost(f"worker {worker} is not live; join under a new id")
+        return leases
+
+    async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
+        def commit(transaction: Transaction) -> tuple[Verdict, Taker | None]:
+            taker = Taker(lease.worker, lease.kind, 1) if take_next else None
+            return transaction.commit(lease, outcome, taker), taker
+
+        committed: Committed = await self._call(
+            commit, lanes=[(lease.kind, lease.key), (Kind.OUT, lease.key)], finish=_committed
+        )
+        return committed
+
+    # Steering
+
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        done: bool = await self._call(lambda t: t.pause(conversation, kind))
+        return done
+
+    async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        done: bool = await self._call(lambda t: t.resume(conversation, kind))
+        return done
+
+    async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        done: bool = await self._call(lambda t: t.unpark(conversation, kind))
+        return done
+
+    async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
+        gone = 0
+        for noun in ("message", "turn", "attempt"):
+            gone += await self._forget(f"{noun}s", noun, messages_before, (-1, -1))
+        gone += await self._forget("deliveries", "delivery", messages_before, (-1, -1))
+        gone += await self._forget("origins", "origin", origins_before, ("", ""))
+        gone += await self._forget("events", "event", events_before, (-1, -1))
+        gone += await self._forget("workers", "worker", events_before, ("", -1))
+        return gone
+
+    async def _forget(self, plural: str, noun: str, before: int, start: tuple[Any, Any]) -> int:
+        """Look for old rows without a lock, then delete them by their keys, a few at a time."""
+        gone, after = 0, start
+        look = partial(Views.page, name=f"old_{plural}", before=before, limit=FORGET_ROWS)
+        while rows := await self._read(partial(look, after=after)):
+            await self._call(partial(_delete, name=f"forget_{noun}", rows=rows))
+            gone, after = gone + len(rows), (rows[-1][0], rows[-1][1])
+        return gone
+
+    # What is seen
+
+    async def _read(self, view: Callable[[Views], T]) -> T:
+        if self._reader is None:
+            raise BackendUnavailable("the backend is not open; call open() first")
+        return await self._reader.read(view)
+
+    async def lanes(
+        self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
+    ) -> list[LaneView]:
+        now = self._clock.now()
+        return await self._read(lambda v: v.lanes(kind=kind, state=state, channel=channel, limit=limit, now=now))
+
+    async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
+        now = self._clock.now()
+        return await self._read(lambda v: v.story(conversation, limit, now))
+
+    async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
+        return await self._read(lambda v: v.deliveries(conversation, after, limit))
+
+    async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
+        return await self._read(lambda v: v.outbox(state, limit))
+
+    async def dead_letters(self, *, conversation: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        return await self._read(lambda v: v.dead_letters(conversation, limit))
+
+    async def locks(self) -> list[Lock]:
+        return await self._read(Views.locks)
+
+    async def workers(self) -> list[WorkerView]:
+        return await self._read(Views.workers)
+
+    async def counts(self) -> Counts:
+        now = self._clock.now()
+        return await self._read(lambda v: v.counts(now))
+
+    async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        return await self._read(lambda v: v.events(after, limit))
+
+    async def changed(self, within: float) -> bool:
+        before = await self._read(Views.version)
+        try:
+            async with asyncio.timeout(within):
+                while not await self._changed_here() and await self._read(Views.version) == before:
+                    pass
+        except TimeoutError:
+            return False
+        return True
+
+    async def _changed_here(self) -> bool:
+        try:
+            await asyncio.wait_for(self._change.wait(), LOOK_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _delete(transaction: Transaction, name: str, rows: Sequence[Row]) -> None:
+    assert isinstance(transaction.rows, SqliteRows)
+    transaction.rows.delete(name, rows)
+
+
+def _committed(answer: tuple[Verdict, Taker | None]) -> Committed:
+    verdict, taker = answer
+    return Committed(verdict, taker.leases[0] if taker is not None and taker.leases else None)

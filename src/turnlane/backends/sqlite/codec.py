@@ -1,0 +1,265 @@
+"""Rows as tuples, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from turnlane.model.delivery import Delivery
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, Lane
+from turnlane.model.message import Attachment, Message
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+from turnlane.model.usage import Usage
+from turnlane.model.view import AttemptView, DeliveryView, TurnView
+
+Row = Sequence[Any]
+
+POLICIES_KEPT_MAX = 1000
+
+_encode = msgspec.json.Encoder().encode
+_policy = msgspec.json.Decoder(Policy).decode
+_attachments = msgspec.json.Decoder(tuple[Attachment, ...]).decode
+_strings = msgspec.json.Decoder(tuple[str, ...]).decode
+events_from_text = msgspec.json.Decoder(list[Event]).decode
+
+
+def to_text(value: object) -> str:
+    return _encode(value).decode()
+
+
+@dataclass(slots=True, eq=False)
+class StoredLane(Lane):
+    """A lane that knows its row."""
+
+    id: int = 0
+
+
+class Policies:
+    """Policies are few and stamped on every lane: each is encoded once, and equal texts give the same object."""
+
+    def __init__(self) -> None:
+        self._by_text: dict[str, Policy] = {}
+        self._texts: dict[int, tuple[Policy, str]] = {}
+
+    def text(self, policy: Policy) -> str:
+        known = self._texts.get(id(policy))
+        if known is not None:
+            return known[1]
+        text = to_text(policy)
+        self._keep(policy, text)
+        return text
+
+    def policy(self, text: str) -> Policy:
+        known = self._by_text.get(text)
+        if known is not None:
+            return known
+        policy = _policy(text)
+        self._keep(policy, text)
+        return policy
+
+    def _keep(self, policy: Policy, text: str) -> None:
+        if len(self._texts) >= POLICIES_KEPT_MAX:
+            self._texts.clear()
+            self._by_text.clear()
+        # Keeping the policy beside its text keeps its id from being given to another object.
+        self._texts[id(policy)] = (policy, text)
+        self._by_text.setdefault(text, policy)
+
+
+KINDS = tuple(Kind)
+
+
+def lane_from(row: Row, policies: Policies) -> StoredLane:
+    id_, kind, key, policy, next_seq, done_seq, claim_seq, number, attempt, failures, first_at, ready_at, due_at = row[
+        :13
+    ]
+    paused, parked, owner, epoch, claimed_at = row[13:]
+    return StoredLane(
+        KINDS[kind],
+        key,
+        policies.policy(policy),
+        next_seq,
+        done_seq,
+        claim_seq,
+        number,
+        attempt,
+        failures,
+        first_at,
+        ready_at,
+        due_at,
+        bool(paused),
+        bool(parked),
+        owner,
+        epoch,
+        claimed_at,
+        id_,
+    )
+
+
+def lane_row(lane: StoredLane, policies: Policies) -> Row:
+    return (
+        lane.id,
+        lane.kind,
+        lane.key,
+        policies.text(lane.policy),
+        lane.next_seq,
+        lane.done_seq,
+        lane.claim_seq,
+        lane.number,
+        lane.attempt,
+        lane.failures,
+        lane.first_at,
+        lane.ready_at,
+        lane.due_at,
+        lane.paused,
+        lane.parked,
+        lane.owner,
+        lane.epoch,
+        lane.claimed_at,
+    )
+
+
+def message_row(lane: int, message: Message) -> Row:
+    return (
+        lane,
+        message.seq,
+        message.accepted_at,
+        message.channel,
+        message.origin_id,
+        message.sender,
+        message.sent_at,
+        message.text,
+        to_text(message.attachments) if message.attachments else None,
+    )
+
+
+def message_from(row: Row, conversation: str) -> Message:
+    _, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments = row
+    return Message(
+        channel,
+        origin_id,
+        conversation,
+        sender,
+        text,
+        _attachments(attachments) if attachments else (),
+        sent_at,
+        seq,
+        accepted_at,
+    )
+
+
+def delivery_row(lane: int, delivery: Delivery) -> Row:
+    return (
+        lane,
+        delivery.seq,
+        delivery.id,
+        delivery.kind,
+        delivery.turn,
+        delivery.part,
+        delivery.parts,
+        delivery.text,
+        to_text(delivery.in_reply_to),
+        delivery.queued_at,
+    )
+
+
+def delivery_from(row: Row, conversation: str) -> Delivery:
+    _, seq, id_, kind, turn, part, parts, text, in_reply_to, queued_at = row[:10]
+    return Delivery(id_, conversation, text, kind, turn, part, parts, _strings(in_reply_to), seq, queued_at)
+
+
+def delivery_view_from(row: Row) -> DeliveryView:
+    (
+        _,
+        seq,
+        id_,
+        kind,
+        turn,
+        part,
+        parts,
+        text,
+        in_reply_to,
+        queued_at,
+        state,
+        settled_at,
+        attempt,
+        _,
+        receipt,
+        cause,
+        key,
+    ) = row
+    return DeliveryView(
+        id=id_,
+        conversation=key,
+        seq=seq,
+        kind=kind,
+        turn=turn,
+        part=part,
+        parts=parts,
+        text=text,
+        in_reply_to=_strings(in_reply_to),
+        state=state,
+        queued_at=queued_at,
+        settled_at=settled_at,
+        attempt=attempt,
+        receipt=receipt,
+        cause=cause,
+    )
+
+
+def turn_row(lane: int, turn: TurnView) -> Row:
+    return (
+        lane,
+        turn.number,
+        turn.first,
+        turn.last,
+        turn.outcome,
+        turn.attempt,
+        turn.epoch,
+        turn.worker,
+        turn.agent,
+        turn.started_at,
+        turn.ended_at,
+        turn.cause,
+        turn.session,
+        *usage_columns(turn.usage),
+    )
+
+
+def turn_from(row: Row, conversation: str) -> TurnView:
+    return TurnView(conversation, *row[1:13], Usage(*row[13:17]))
+
+
+def attempt_row(lane: int, attempt: AttemptView) -> Row:
+    return (
+        lane,
+        attempt.epoch,
+        attempt.number,
+        attempt.attempt,
+        attempt.worker,
+        attempt.result,
+        attempt.at,
+        attempt.cause,
+    )
+
+
+def attempt_from(row: Row, kind: Kind, conversation: str) -> AttemptView:
+    _, epoch, number, attempt, worker, result, at, cause = row
+    return AttemptView(conversation, kind, number, attempt, epoch, worker, result, at, cause)
+
+
+def session_row(lane: int, agent: str, session: Session) -> Row:
+    return (lane, agent, session.handle, session.turns, *usage_columns(session.usage), session.updated_at)
+
+
+def session_from(row: Row) -> Session:
+    return Session(row[2], row[3], Usage(*row[4:8]), row[8])
+
+
+def usage_columns(usage: Usage) -> Row:
+    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)

@@ -1,0 +1,98 @@
+"""The file itself: how it is opened, locked between processes, and what its errors mean."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
+
+BUSY_TIMEOUT_SECONDS = 5.0
+WAL_PAGES_BEFORE_CHECKPOINT = 4000
+SQLITE_VERSION_MIN = (3, 38, 0)
+
+_SYNCHRONOUS = ("full", "normal", "off")
+
+_ADVICE = {
+    "SQLITE_FULL": "the disk is full; free some space",
+    "SQLITE_READONLY": "the file is read-only; make it and its folder writable",
+    "SQLITE_CANTOPEN": "the file cannot be opened; check that its folder exists and may be written",
+    "SQLITE_BUSY": "another program holds the file locked; close it",
+    "SQLITE_LOCKED": "another program holds the file locked; close it",
+    "SQLITE_IOERR": "the disk reported an error; check it and its free space",
+    "SQLITE_PERM": "the file may not be accessed; check its permissions",
+    "SQLITE_NOTADB": "the file is not an SQLite database; name another one",
+    "SQLITE_CORRUPT": "the file is damaged; restore a backup",
+}
+_FINAL = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+
+
+class Location:
+    """What a `sqlite:///file.db` URL says."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.netloc or not parts.path.strip("/"):
+            raise InvalidSettings(f"{url!r} names no file; write sqlite:///file.db, or sqlite:////folder/file.db")
+        self.path = Path(unquote(parts.path[1:]))
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        self.synchronous = options.pop("synchronous", "full").lower()
+        if options or self.synchronous not in _SYNCHRONOUS:
+            raise InvalidSettings(f"{url!r}: the only option is synchronous = {' | '.join(_SYNCHRONOUS)}")
+
+
+def explain(error: sqlite3.Error, path: Path) -> BackendError:
+    """The error that callers see: whether to try again, and what an operator does about it."""
+    name = (getattr(error, "sqlite_errorname", None) or "").replace("SQLITE_IOERR_", "SQLITE_IOERR ").split(" ")[0]
+    for known, advice in _ADVICE.items():
+        if name.startswith(known):
+            kind = BackendError if known in _FINAL else BackendUnavailable
+            return kind(f"{path}: {advice} ({error})")
+    return BackendUnavailable(f"{path}: {error}")
+
+
+def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
+    """A connection for one thread at a time; transactions are begun and ended by hand."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        needed = ".".join(map(str, SQLITE_VERSION_MIN))
+        raise BackendError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with SQLite {needed} or newer")
+    connection = sqlite3.connect(
+        location.path,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {location.synchronous}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_BEFORE_CHECKPOINT}")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    if reader:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def create_private(path: Path) -> None:
+    """Conversations are nobody else's business: a new file is readable by its owner alone."""
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+class FileLock:
+    """Who may begin a transaction. SQLite's own busy waiting lets a busy process starve the others; a lock does not."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._fd)

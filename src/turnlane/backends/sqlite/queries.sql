@@ -1,0 +1,244 @@
+-- Every statement that touches rows. `-- name:` starts one; the lines below it say what it is for.
+
+-- name: lanes_by_key
+-- The lanes that a group of calls is about, in one probe each.
+SELECT l.* FROM json_each(?2) AS wanted CROSS JOIN lane AS l ON l.kind = ?1 AND l.key = wanted.value
+
+-- name: due_lanes
+-- The next page of due lanes, longest due first. Served by lane_due.
+SELECT * FROM lane
+WHERE kind = ?1 AND due_at <= ?2 AND (due_at, id) > (?3, ?4)
+ORDER BY due_at, id LIMIT ?5
+
+-- name: next_due
+-- How long whoever waits may sleep. Served by lane_due.
+SELECT min(due_at) FROM lane WHERE kind = ? AND due_at IS NOT NULL
+
+-- name: lanes_of
+-- Served by lane_owner.
+SELECT * FROM lane WHERE owner = ?
+
+-- name: lanes_of_the_dead
+-- Lanes whose owner is dead or unknown. Served by lane_owner.
+SELECT l.* FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner
+WHERE l.owner IS NOT NULL AND coalesce(w.live, 0) = 0
+
+-- name: last_lane_id
+SELECT coalesce(max(id), 0) FROM lane
+
+-- name: insert_lane
+INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: update_lane
+UPDATE lane SET
+    policy = ?4, next_seq = ?5, done_seq = ?6, claim_seq = ?7, number = ?8, attempt = ?9, failures = ?10, first_at = ?11,
+    ready_at = ?12, due_at = ?13, paused = ?14, parked = ?15, owner = ?16, epoch = ?17, claimed_at = ?18
+WHERE id = ?1 AND kind = ?2 AND key = ?3
+
+-- name: origins
+-- Which of these ids came before, for one channel.
+SELECT o.origin_id, o.seq FROM json_each(?2) AS wanted
+CROSS JOIN origin AS o ON o.channel = ?1 AND o.origin_id = wanted.value
+
+-- name: insert_origin
+INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES (?, ?, ?, ?, ?)
+
+-- name: insert_message
+INSERT INTO message (lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: messages_of_batches
+-- The batches of many lanes at once; each range is [lane, first, last].
+SELECT m.lane, m.seq, m.accepted_at, m.channel, m.origin_id, m.sender, m.sent_at, m.text, m.attachments
+FROM json_each(?1) AS batch
+CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.value ->> 1 AND batch.value ->> 2
+
+-- name: sessions_of_lanes
+SELECT s.lane, s.agent, s.handle, s.turns, s.input_tokens, s.output_tokens, s.cached_tokens, s.reasoning_tokens, s.updated_at
+FROM json_each(?1) AS wanted CROSS JOIN session AS s ON s.lane = wanted.value
+
+-- name: save_session
+INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (lane, agent) DO UPDATE SET
+    handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at
+
+-- name: insert_delivery
+INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL)
+
+-- name: settle_delivery
+UPDATE delivery SET state = ?3, settled_at = ?4, attempt = ?5, epoch = ?6, receipt = ?7, cause = ?8
+WHERE lane = ?1 AND seq = ?2
+
+-- name: deliveries_of_batches
+SELECT d.* FROM json_each(?1) AS batch
+CROSS JOIN delivery AS d ON d.lane = batch.value ->> 0 AND d.seq = batch.value ->> 1
+
+-- name: settled_delivery
+SELECT state, epoch FROM delivery WHERE lane = ? AND seq = ? AND state != 'queued'
+
+-- name: insert_turn
+INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: turn
+SELECT * FROM turn WHERE lane = ? AND number = ?
+
+-- name: insert_attempt
+INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: attempt
+SELECT * FROM attempt WHERE lane = ? AND epoch = ?
+
+-- name: worker
+SELECT id, live, alive_until FROM worker WHERE id = ?
+
+-- name: save_worker
+INSERT INTO worker VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.alive_until
+
+-- name: lapsed_workers
+SELECT id, live, alive_until FROM worker WHERE live = 1 AND alive_until < ?
+
+-- name: insert_journal
+INSERT INTO journal (at, events) VALUES (?, ?)
+
+-- name: old_messages
+-- Settled messages older than the given time that no dead letter needs, a page at a time.
+SELECT m.lane, m.seq FROM message AS m JOIN lane AS l ON l.id = m.lane
+WHERE (m.lane, m.seq) > (?2, ?3) AND m.accepted_at < ?1 AND m.seq <= l.done_seq
+  AND NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.lane = m.lane AND t.outcome = 'dead_letter'
+                  AND m.seq BETWEEN t.first AND t.last)
+ORDER BY m.lane, m.seq LIMIT ?4
+
+-- name: forget_message
+DELETE FROM message WHERE lane = ? AND seq = ?
+
+-- name: old_turns
+SELECT lane, number FROM turn
+WHERE (lane, number) > (?2, ?3) AND ended_at < ?1 AND outcome != 'dead_letter'
+ORDER BY lane, number LIMIT ?4
+
+-- name: forget_turn
+DELETE FROM turn WHERE lane = ? AND number = ?
+
+-- name: old_attempts
+SELECT lane, epoch FROM attempt WHERE (lane, epoch) > (?2, ?3) AND at < ?1 ORDER BY lane, epoch LIMIT ?4
+
+-- name: forget_attempt
+DELETE FROM attempt WHERE lane = ? AND epoch = ?
+
+-- name: old_deliveries
+SELECT lane, seq FROM delivery
+WHERE (lane, seq) > (?2, ?3) AND settled_at < ?1 AND state = 'sent'
+ORDER BY lane, seq LIMIT ?4
+
+-- name: forget_delivery
+DELETE FROM delivery WHERE lane = ? AND seq = ?
+
+-- name: old_origins
+SELECT channel, origin_id FROM origin
+WHERE (channel, origin_id) > (?2, ?3) AND at < ?1
+ORDER BY channel, origin_id LIMIT ?4
+
+-- name: forget_origin
+DELETE FROM origin WHERE channel = ? AND origin_id = ?
+
+-- name: old_events
+SELECT id, at FROM journal WHERE (id, at) > (?2, ?3) AND at < ?1 ORDER BY id LIMIT ?4
+
+-- name: forget_event
+DELETE FROM journal WHERE id = ? AND at = ?
+
+-- name: old_workers
+-- Dead workers that own nothing any more.
+SELECT w.id, w.alive_until FROM worker AS w
+WHERE (w.id, w.alive_until) > (?2, ?3) AND w.live = 0 AND w.alive_until < ?1
+  AND NOT EXISTS (SELECT 1 FROM lane AS l WHERE l.owner = w.id)
+ORDER BY w.id LIMIT ?4
+
+-- name: forget_worker
+DELETE FROM worker WHERE id = ? AND alive_until = ?
+
+-- name: view_lanes
+SELECT * FROM lane WHERE kind = ?1 AND (?2 IS NULL OR key LIKE ?2 || '/%') ORDER BY id LIMIT ?3 OFFSET ?4
+
+-- name: view_lanes_of
+SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
+
+-- name: view_messages
+SELECT lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments
+FROM message WHERE lane = ? ORDER BY seq DESC LIMIT ?
+
+-- name: view_messages_between
+SELECT lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments
+FROM message WHERE lane = ? AND seq BETWEEN ? AND ? ORDER BY seq
+
+-- name: view_turns
+SELECT * FROM turn WHERE lane = ? ORDER BY number DESC LIMIT ?
+
+-- name: view_attempts
+SELECT * FROM attempt WHERE lane = ? ORDER BY epoch DESC LIMIT ?
+
+-- name: view_sessions
+SELECT lane, agent, handle, turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at
+FROM session WHERE lane = ?
+
+-- name: view_last_deliveries
+SELECT d.*, ?2 FROM delivery AS d WHERE d.lane = ?1 ORDER BY d.seq DESC LIMIT ?3
+
+-- name: view_deliveries
+SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id
+WHERE l.kind = 1 AND l.key = ? AND d.seq > ? ORDER BY d.seq LIMIT ?
+
+-- name: view_outbox_queued
+SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id AND d.seq > l.done_seq
+WHERE l.kind = 1 AND l.next_seq > l.done_seq AND d.state = ?1 ORDER BY d.queued_at LIMIT ?2
+
+-- name: view_outbox_failed
+-- Served by delivery_failed.
+SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
+WHERE d.state = 'failed' AND d.state = ?1 ORDER BY d.settled_at DESC LIMIT ?2
+
+-- name: view_outbox_sent
+SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
+WHERE d.state = ?1 ORDER BY d.settled_at DESC LIMIT ?2
+
+-- name: view_dead_letters
+-- Served by turn_dead_letters.
+SELECT t.*, l.key FROM turn AS t JOIN lane AS l ON l.id = t.lane
+WHERE t.outcome = 'dead_letter' AND (?1 IS NULL OR l.key = ?1) ORDER BY t.ended_at DESC LIMIT ?2
+
+-- name: view_locks
+-- Served by lane_owner.
+SELECT l.key, l.kind, l.owner, l.epoch, l.claimed_at, w.alive_until
+FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL ORDER BY l.claimed_at
+
+-- name: view_workers
+SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id)
+FROM worker AS w ORDER BY w.alive_until DESC
+
+-- name: view_lane_counts
+-- The seven states, as model/lane.py decides them.
+SELECT CASE
+        WHEN owner IS NOT NULL THEN 'running'
+        WHEN parked THEN 'parked'
+        WHEN paused THEN 'paused'
+        WHEN next_seq = done_seq THEN 'idle'
+        WHEN ready_at IS NULL OR ready_at <= ?1 THEN 'ready'
+        WHEN claim_seq > done_seq THEN 'waiting'
+        ELSE 'gathering' END AS state,
+    count(*) FROM lane WHERE kind = 0 GROUP BY state
+
+-- name: view_pending
+SELECT kind, coalesce(sum(next_seq - done_seq), 0), count(owner), min(due_at) FROM lane GROUP BY kind
+
+-- name: view_totals
+SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
+       (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
+       (SELECT count(*) FROM worker WHERE live = 1)
+
+-- name: view_journal
+SELECT id, events FROM journal WHERE id >= ? ORDER BY id LIMIT ?
+
+-- name: view_last_journal
+SELECT id, events FROM journal ORDER BY id DESC LIMIT 1

@@ -1,0 +1,276 @@
+"""The rows of one open transaction: read in few statements, written in few statements."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
+
+from turnlane.backends.sqlite import codec
+from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
+from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.transaction import Batch, WorkerRow
+from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind, Lane
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+from turnlane.model.view import AttemptView, TurnView
+
+PAGE_EXTRA = 16
+"""How many due lanes more than wanted a page holds, for those that turn out to be gathering still."""
+
+
+class SqliteRows:
+    """Changes are gathered and written by `flush`; what was read or changed is kept as long as the transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, policies: Policies, now: int) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._policies = policies
+        self._now = now
+        self._lanes: dict[tuple[Kind, str], StoredLane | None] = {}
+        self._changed: dict[int, StoredLane] = {}
+        self._added: list[StoredLane] = []
+        self._last_id: int | None = None
+        self._origins: dict[tuple[str, str], int | None] = {}
+        self._messages: dict[tuple[int, int], Message] = {}
+        self._deliveries: dict[tuple[int, int], Delivery] = {}
+        self._settled: dict[tuple[int, int], tuple[DeliveryState, int]] = {}
+        self._turns: dict[tuple[int, int], TurnView] = {}
+        self._attempts: dict[tuple[int, int], AttemptView] = {}
+        self._sessions: dict[tuple[int, str], Session] = {}
+        self._workers: dict[str, WorkerRow | None] = {}
+        self._writes: defaultdict[str, list[Row]] = defaultdict(list)
+
+    # Reading ahead: what a whole group of calls needs, in a few statements.
+
+    def expect_lanes(self, kind: Kind, keys: Iterable[str]) -> None:
+        missing = [key for key in dict.fromkeys(keys) if (kind, key) not in self._lanes]
+        if not missing:
+            return
+        for key in missing:
+            self._lanes[kind, key] = None
+        self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(missing))))
+
+    def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
+        by_channel: defaultdict[str, list[str]] = defaultdict(list)
+        for channel, origin_id in wanted:
+            if (channel, origin_id) not in self._origins:
+                self._origins[channel, origin_id] = None
+                by_channel[channel].append(origin_id)
+        for channel, origin_ids in by_channel.items():
+            for origin_id, seq in self._execute(SQL["origins"], (channel, to_text(origin_ids))):
+                self._origins[channel, origin_id] = seq
+
+    def _resolve(self, rows: Iterable[Row]) -> list[StoredLane]:
+        """Lanes for rows just read; a lane that this transaction knows already is newer than its row."""
+        lanes = []
+        for row in rows:
+            place = (codec.KINDS[row[1]], row[2])
+            lane = self._lanes.get(place)
+            if lane is None:
+                lane = self._lanes[place] = codec.lane_from(row, self._policies)
+            lanes.append(lane)
+        return lanes
+
+    # Lanes
+
+    def lane(self, kind: Kind, key: str) -> Lane | None:
+        self.expect_lanes(kind, (key,))
+        return self._lanes[kind, key]
+
+    def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
+        if self._last_id is None:
+            self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
+        self._last_id += 1
+        lane = StoredLane(kind, key, policy, id=self._last_id)
+        self._lanes[kind, key] = lane
+        self._added.append(lane)
+        return lane
+
+    def save_lane(self, lane: Lane) -> None:
+        assert isinstance(lane, StoredLane)
+        self._changed[lane.id] = lane
+
+    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterator[Lane]:
+        """Those of the file first: what became due in this very transaction is younger."""
+        seen: set[int] = set()
+        after, page = (-1, 0), limit + PAGE_EXTRA
+        while True:
+            rows = self._execute(SQL["due_lanes"], (kind, now, *after, page)).fetchall()
+            for lane in self._resolve(rows):
+                seen.add(lane.id)
+                if lane.due_at is not None and lane.due_at <= now:
+                    yield lane
+            if len(rows) < page:
+                break
+            after = (rows[-1][12], rows[-1][0])
+        for lane in list(self._changed.values()):
+            if lane.kind is kind and lane.id not in seen and lane.due_at is not None and lane.due_at <= now:
+                yield lane
+
+    def lanes_of(self, worker: str) -> Sequence[Lane]:
+        self._resolve(self._execute(SQL["lanes_of"], (worker,)).fetchall())
+        return [lane for lane in self._lanes.values() if lane is not None and lane.owner == worker]
+
+    def lanes_of_the_dead(self) -> Sequence[Lane]:
+        self._resolve(self._execute(SQL["lanes_of_the_dead"]).fetchall())
+        return [lane for lane in self._lanes.values() if lane is not None and self._is_orphan(lane)]
+
+    def _is_orphan(self, lane: Lane) -> bool:
+        if lane.owner is None:
+            return False
+        worker = self.worker(lane.owner)
+        return worker is None or not worker.live
+
+    # Messages
+
+    def origin(self, channel: str, origin_id: str) -> int | None:
+        self.expect_origins([(channel, origin_id)])
+        return self._origins[channel, origin_id]
+
+    def add_message(self, lane: Lane, message: Message) -> None:
+        assert isinstance(lane, StoredLane)
+        self._origins[message.channel, message.origin_id] = message.seq
+        self._messages[lane.id, message.seq] = message
+        row = codec.message_row(lane.id, message)
+        self._writes["insert_origin"].append(row[:5])
+        self._writes["insert_message"].append(row)
+
+    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]:
+        stored = [lane for lane in lanes if isinstance(lane, StoredLane)]
+        self._read_messages([lane for lane in stored if lane.kind is Kind.TURN])
+        self._read_deliveries([lane for lane in stored if lane.kind is Kind.OUT])
+        self._read_sessions([lane for lane in stored if lane.kind is Kind.TURN])
+        return [self._batch(lane) for lane in stored]
+
+    def _batch(self, lane: StoredLane) -> Batch:
+        if lane.kind is Kind.OUT:
+            return Batch(delivery=self._deliveries[lane.id, lane.claim_seq])
+        last = min(lane.claim_seq + 1, lane.next_seq)
+        messages = [self._messages[lane.id, seq] for seq in range(lane.done_seq + 1, last + 1)]
+        return Batch(messages=messages, session=self._sessions.get((lane.id, lane.policy.agent)))
+
+    def _read_messages(self, lanes: Sequence[StoredLane]) -> None:
+        ranges, keys = [], {}
+        for lane in lanes:
+            last = min(lane.claim_seq + 1, lane.next_seq)
+            # A batch that arrived in this transaction is at hand; what is older lies below it.
+            if (lane.id, lane.done_seq + 1) not in self._messages:
+                ranges.append((lane.id, lane.done_seq + 1, last))
+                keys[lane.id] = lane.key
+        if not ranges:
+            return
+        for row in self._execute(SQL["messages_of_batches"], (to_text(ranges),)):
+            self._messages.setdefault((row[0], row[1]), codec.message_from(row, keys[row[0]]))
+
+    def _read_deliveries(self, lanes: Sequence[StoredLane]) -> None:
+        missing = {lane.id: lane for lane in lanes if (lane.id, lane.claim_seq) not in self._deliveries}
+        if not missing:
+            return
+        places = [(lane.id, lane.claim_seq) for lane in missing.values()]
+        for row in self._execute(SQL["deliveries_of_batches"], (to_text(places),)):
+            self._deliveries[row[0], row[1]] = codec.delivery_from(row, missing[row[0]].key)
+
+    def _read_sessions(self, lanes: Sequence[StoredLane]) -> None:
+        # A lane of which this is the first turn has no session yet.
+        missing = [lane.id for lane in lanes if lane.number > 1 and (lane.id, lane.policy.agent) not in self._sessions]
+        if not missing:
+            return
+        for row in self._execute(SQL["sessions_of_lanes"], (to_text(missing),)):
+            self._sessions.setdefault((row[0], row[1]), codec.session_from(row))
+
+    # What follows from a commit
+
+    def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
+        assert isinstance(lane, StoredLane)
+        self._deliveries[lane.id, delivery.seq] = delivery
+        self._writes["insert_delivery"].append(codec.delivery_row(lane.id, delivery))
+
+    def settle_delivery(
+        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
+    ) -> None:
+        assert isinstance(lane, StoredLane)
+        place = (lane.id, lane.claim_seq)
+        self._settled[place] = (state, lane.epoch)
+        row = (*place, state, self._now, lane.attempt, lane.epoch, receipt, cause)
+        self._writes["settle_delivery"].append(row)
+
+    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
+        assert isinstance(lane, StoredLane)
+        known = self._settled.get((lane.id, seq))
+        if known is not None:
+            return known
+        row: tuple[DeliveryState, int] | None = self._execute(SQL["settled_delivery"], (lane.id, seq)).fetchone()
+        return row
+
+    def add_turn(self, lane: Lane, turn: TurnView) -> None:
+        assert isinstance(lane, StoredLane)
+        self._turns[lane.id, turn.number] = turn
+        self._writes["insert_turn"].append(codec.turn_row(lane.id, turn))
+
+    def turn(self, lane: Lane, number: int) -> TurnView | None:
+        assert isinstance(lane, StoredLane)
+        known = self._turns.get((lane.id, number))
+        if known is not None:
+            return known
+        row = self._execute(SQL["turn"], (lane.id, number)).fetchone()
+        return None if row is None else codec.turn_from(row, lane.key)
+
+    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
+        assert isinstance(lane, StoredLane)
+        self._attempts[lane.id, attempt.epoch] = attempt
+        self._writes["insert_attempt"].append(codec.attempt_row(lane.id, attempt))
+
+    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None:
+        assert isinstance(lane, StoredLane)
+        known = self._attempts.get((lane.id, epoch))
+        if known is not None:
+            return known
+        row = self._execute(SQL["attempt"], (lane.id, epoch)).fetchone()
+        return None if row is None else codec.attempt_from(row, lane.kind, lane.key)
+
+    def save_session(self, lane: Lane, agent: str, session: Session) -> None:
+        assert isinstance(lane, StoredLane)
+        self._sessions[lane.id, agent] = session
+        self._writes["save_session"].append(codec.session_row(lane.id, agent, session))
+
+    # Workers are few and change seldom: written at once.
+
+    def worker(self, worker: str) -> WorkerRow | None:
+        if worker not in self._workers:
+            row = self._execute(SQL["worker"], (worker,)).fetchone()
+            self._workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2])
+        return self._workers[worker]
+
+    def save_worker(self, worker: WorkerRow) -> None:
+        self._workers[worker.id] = worker
+        self._execute(SQL["save_worker"], astuple(worker))
+
+    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
+        rows = self._execute(SQL["lapsed_workers"], (now,)).fetchall()
+        return [WorkerRow(row[0], bool(row[1]), row[2]) for row in rows]
+
+    # Writing
+
+    def flush(self, events: Sequence[Event]) -> None:
+        """Write everything: one statement, prepared once, for each kind of change."""
+        added = {lane.id for lane in self._added}
+        self._write("insert_lane", [codec.lane_row(lane, self._policies) for lane in self._added])
+        changed = [lane for lane in self._changed.values() if lane.id not in added]
+        self._write("update_lane", [codec.lane_row(lane, self._policies) for lane in changed])
+        for name, rows in self._writes.items():
+            self._write(name, rows)
+        if events:
+            self._execute(SQL["insert_journal"], (self._now, to_text(events)))
+
+    def delete(self, name: str, rows: Sequence[Row]) -> None:
+        """Rows that nothing refers to any more, by their keys."""
+        self._write(name, rows)
+
+    def _write(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._connection.executemany(SQL[name], rows)

@@ -1,0 +1,58 @@
+"""Versions of the file: how an empty or older one becomes current, and how a foreign or newer one is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from turnlane.backends.sqlite.queries import SCHEMA
+from turnlane.errors import BackendError, SchemaMismatch
+
+APPLICATION_ID = 0x5475726E  # "Turn": tells our files from other SQLite files
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+MIGRATIONS: Sequence[Migration] = (_create,)
+"""The n-th one leads from version n to n + 1."""
+
+VERSION = len(MIGRATIONS)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def check(connection: sqlite3.Connection) -> int:
+    """The version of the file; 0 for an empty one. Raises for a file that this code must not touch."""
+    found = version(connection)
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application != APPLICATION_ID and (tables or found or application):
+        raise BackendError("the file is an SQLite database of another program; name a file of its own for Turnlane")
+    if found > VERSION:
+        raise SchemaMismatch(f"the file's schema is {found}, this code knows {VERSION}; install a newer turnlane")
+    return found
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to the current version in one transaction. Several processes may try at once; one does it."""
+    if check(connection) == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for migration in MIGRATIONS[check(connection) :]:
+            migration(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,172 @@
+"""What is seen: reads for operators, on a connection of their own that never waits for a writer."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from turnlane.backends.sqlite import codec, file
+from turnlane.backends.sqlite.codec import Policies, Row, StoredLane
+from turnlane.backends.sqlite.queries import SQL
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.lane import Kind, LaneState
+from turnlane.model.message import Message
+from turnlane.model.view import (
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    StoredEvent,
+    Story,
+    WorkerView,
+)
+
+T = TypeVar("T")
+
+LANES_PAGE = 1000
+
+EVENTS_PER_ROW_MAX = 1_000_000
+"""A cursor is `row * EVENTS_PER_ROW_MAX + place`, so that it grows with both."""
+
+
+class Reader:
+    """Runs reads in a thread of its own."""
+
+    def __init__(self, location: file.Location) -> None:
+        self._location = location
+        self._connection = file.connect(location, reader=True)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turnlane-sqlite-reader")
+
+    async def read(self, view: Callable[[Views], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, view)
+
+    def _read(self, view: Callable[[Views], T]) -> T:
+        try:
+            return view(Views(self._connection))
+        except sqlite3.Error as error:
+            raise file.explain(error, self._location.path) from error
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._connection.close()
+
+
+class Views:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+        self._policies = Policies()
+
+    def version(self) -> int:
+        version: int = self._execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def page(self, name: str, before: int, after: Row, limit: int) -> list[Row]:
+        return self._execute(SQL[name], (before, *after, limit)).fetchall()
+
+    def lanes(
+        self, *, kind: Kind, state: LaneState | None, channel: str | None, limit: int, now: int
+    ) -> list[LaneView]:
+        found: list[LaneView] = []
+        offset = 0
+        while len(found) < limit:
+            rows = self._execute(SQL["view_lanes"], (kind, channel, LANES_PAGE, offset)).fetchall()
+            views = [LaneView.of(codec.lane_from(row, self._policies), now) for row in rows]
+            found += [view for view in views if state is None or view.state == state]
+            offset += len(rows)
+            if len(rows) < LANES_PAGE:
+                break
+        return found[:limit]
+
+    def story(self, conversation: str, limit: int, now: int) -> Story | None:
+        lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["view_lanes_of"], (conversation,))]
+        turn_lane = next((lane for lane in lanes if lane.kind is Kind.TURN), None)
+        out_lane = next((lane for lane in lanes if lane.kind is Kind.OUT), None)
+        if not lanes:
+            return None
+        turn_id = turn_lane.id if turn_lane else 0
+        turns = self._latest("view_turns", turn_id, limit)
+        sessions = self._execute(SQL["view_sessions"], (turn_id,))
+        return Story(
+            conversation=conversation,
+            lanes=tuple(LaneView.of(lane, now) for lane in lanes),
+            messages=tuple(
+                codec.message_from(row, conversation) for row in self._latest("view_messages", turn_id, limit)
+            ),
+            turns=tuple(codec.turn_from(row, conversation) for row in turns),
+            attempts=tuple(
+                codec.attempt_from(row, lane.kind, conversation)
+                for lane in lanes
+                for row in self._latest("view_attempts", lane.id, limit)
+            ),
+            deliveries=self._last_deliveries(out_lane, limit),
+            sessions={row[1]: codec.session_from(row) for row in sessions},
+        )
+
+    def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
+        """The newest rows of a lane, oldest first."""
+        return self._execute(SQL[name], (lane, limit)).fetchall()[::-1]
+
+    def _last_deliveries(self, lane: StoredLane | None, limit: int) -> tuple[DeliveryView, ...]:
+        if lane is None:
+            return ()
+        rows = self._execute(SQL["view_last_deliveries"], (lane.id, lane.key, limit)).fetchall()
+        return tuple(codec.delivery_view_from(row) for row in reversed(rows))
+
+    def deliveries(self, conversation: str, after: int, limit: int) -> list[DeliveryView]:
+        rows = self._execute(SQL["view_deliveries"], (conversation, after, limit))
+        return [codec.delivery_view_from(row) for row in rows]
+
+    def outbox(self, state: DeliveryState, limit: int) -> list[DeliveryView]:
+        rows = self._execute(SQL[f"view_outbox_{state}"], (state, limit))
+        return [codec.delivery_view_from(row) for row in rows]
+
+    def dead_letters(self, conversation: str | None, limit: int) -> list[DeadLetter]:
+        rows = self._execute(SQL["view_dead_letters"], (conversation, limit)).fetchall()
+        return [DeadLetter(codec.turn_from(row, row[-1]), self._messages_of(row)) for row in reversed(rows)]
+
+    def _messages_of(self, turn: Row) -> tuple[Message, ...]:
+        lane, _, first, last = turn[:4]
+        rows = self._execute(SQL["view_messages_between"], (lane, first, last))
+        return tuple(codec.message_from(row, turn[-1]) for row in rows)
+
+    def locks(self) -> list[Lock]:
+        rows = self._execute(SQL["view_locks"])
+        return [Lock(key, Kind(kind), owner, epoch, since, until) for key, kind, owner, epoch, since, until in rows]
+
+    def workers(self) -> list[WorkerView]:
+        rows = self._execute(SQL["view_workers"])
+        return [WorkerView(id_, bool(live), until, lanes) for id_, live, until, lanes in rows]
+
+    def counts(self, now: int) -> Counts:
+        pending = {row[0]: row for row in self._execute(SQL["view_pending"])}
+        nothing = (0, 0, 0, None)
+        failed, dead, live = self._execute(SQL["view_totals"]).fetchone()
+        return Counts(
+            lanes=dict(self._execute(SQL["view_lane_counts"], (now,)).fetchall()),
+            messages_waiting=pending.get(Kind.TURN, nothing)[1],
+            deliveries_waiting=pending.get(Kind.OUT, nothing)[1],
+            deliveries_failed=failed,
+            dead_letters=dead,
+            locks=sum(row[2] for row in pending.values()),
+            workers_live=live,
+            oldest_due_at=min((row[3] for row in pending.values() if row[3] is not None), default=None),
+        )
+
+    def events(self, after: int, limit: int) -> list[StoredEvent]:
+        if after < 0:
+            return self._unpack(self._execute(SQL["view_last_journal"]).fetchall())[-1:]
+        # Every row holds at least one fact, so `limit` rows are always enough; the first may hold only older ones.
+        rows = self._execute(SQL["view_journal"], (after // EVENTS_PER_ROW_MAX, limit + 1)).fetchall()
+        return [event for event in self._unpack(rows) if event.cursor > after][:limit]
+
+    @staticmethod
+    def _unpack(rows: list[Row]) -> list[StoredEvent]:
+        return [
+            StoredEvent(row * EVENTS_PER_ROW_MAX + place, event)
+            for row, text in rows
+            for place, event in enumerate(codec.events_from_text(text))
+        ]

@@ -1,0 +1,254 @@
+"""The one thread that writes: whatever waits becomes one transaction, which ends by leasing what is ready to who waits.
+
+Group commit without a timer: while one group is being made durable, the next one gathers. A claim that finds nothing
+stays here, and the first group (or moment) that makes a lane ready serves it, in the same transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from turnlane.backends.sqlite import file
+from turnlane.backends.sqlite.codec import Policies
+from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sqlite.rows import SqliteRows
+from turnlane.backends.transaction import Taker, Transaction
+from turnlane.clock import Clock
+from turnlane.errors import BackendUnavailable, TurnlaneError, WorkerLost
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+
+GROUP_CALLS_MAX = 1000
+"""So that one group's transaction, and with it everybody's latency, stays short."""
+
+POLL_SECONDS = 0.02
+"""How often a process with waiting claims looks whether another process has made a lane due."""
+
+Verb = Callable[[Transaction], Any]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One verb of somebody who waits for its answer."""
+
+    verb: Verb
+    future: asyncio.Future[Any]
+    lanes: Sequence[tuple[Kind, str]] = ()
+    origins: Sequence[tuple[str, str]] = ()
+    """What it will read: a hint, so that a group reads it in one statement."""
+    finish: Callable[[Any], Any] | None = None
+    """Turns the verb's answer into the caller's, once leases have been handed out."""
+    waits: Taker | None = None
+    """A claim that stays here until it is served."""
+
+
+@dataclass(slots=True)
+class Group:
+    """What came of one transaction, to be told on the event loop."""
+
+    answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
+    failures: list[tuple[asyncio.Future[Any], Exception]] = field(default_factory=list)
+    events: Sequence[Event] = ()
+
+
+Report = Callable[[Group], None]
+
+
+class Writer:
+    """Owns the writing connection. `submit` is called on the event loop; `report` is called there with each group."""
+
+    def __init__(self, location: file.Location, clock: Clock, report: Report) -> None:
+        self._location = location
+        self._clock = clock
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._waiting: dict[tuple[str, Kind], deque[asyncio.Future[list[Lease]]]] = {}
+        self._policies = Policies()
+        self._next_due: int | None = None
+        self._version = -1
+        self._stopping = False
+        self._lock = file.FileLock(location.path)
+        self._connection = file.connect(location)
+        self._thread = threading.Thread(target=self._run, name="turnlane-sqlite-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, call: Call) -> None:
+        if self._stopping:
+            call.future.set_exception(BackendUnavailable("the backend is closed; open it again"))
+        else:
+            self._calls.put(call)
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread. Blocks for one group at most."""
+        if not self._stopping:
+            self._stopping = True
+            self._calls.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._connection.close()
+        self._lock.close()
+
+    # The thread
+
+    def _run(self) -> None:
+        while True:
+            calls, last = self._gather()
+            if calls or self._something_is_due():
+                self._tell(self._perform(calls))
+            if last:
+                return self._dismiss()
+
+    def _gather(self) -> tuple[list[Call], bool]:
+        """All that waits now; if nothing does, wait for it as long as nothing can become due."""
+        calls: list[Call] = []
+        try:
+            call = self._calls.get(timeout=self._patience())
+            while call is not None:
+                calls.append(call)
+                if len(calls) >= GROUP_CALLS_MAX:
+                    return calls, False
+                call = self._calls.get_nowait()
+        except Empty:
+            return calls, False
+        return calls, True
+
+    def _patience(self) -> float | None:
+        if not self._waiting:
+            return None
+        if self._next_due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, max(0.0, (self._next_due - self._clock.now()) / 1000))
+
+    def _something_is_due(self) -> bool:
+        """Asked when nobody called: has time passed, or another process written, so that a waiting claim is served?"""
+        if not self._waiting:
+            return False
+        try:
+            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._version:
+                self._version = version
+                self._next_due = self._look_for_due()
+        except sqlite3.Error:
+            # The next call will meet the same trouble and report it; a look that fails costs only latency.
+            return False
+        return self._next_due is not None and self._next_due <= self._clock.now()
+
+    def _look_for_due(self) -> int | None:
+        kinds = {kind for _, kind in self._waiting}
+        found = [self._connection.execute(SQL["next_due"], (kind,)).fetchone()[0] for kind in kinds]
+        return min((at for at in found if at is not None), default=None)
+
+    def _perform(self, calls: Sequence[Call]) -> Group:
+        try:
+            return self._transact(calls)
+        except (sqlite3.Error, TurnlaneError, ValueError, TypeError, OverflowError) as error:
+            # One bad call must not fail its neighbours: undo everything, then each on its own.
+            if len(calls) <= 1:
+                return self._failed(calls, error)
+        whole = Group()
+        for call in calls:
+            part = self._perform([call])
+            whole.answers += part.answers
+            whole.failures += part.failures
+            whole.events = [*whole.events, *part.events]
+        return whole
+
+    def _failed(self, calls: Sequence[Call], error: Exception) -> Group:
+        if isinstance(error, sqlite3.Error):
+            error = file.explain(error, self._location.path)
+        if not calls:
+            # Serving who waits failed, with nobody to tell: look again after a while.
+            self._next_due = self._clock.now() + 1000
+        return Group(failures=[(call.future, error) for call in calls])
+
+    def _transact(self, calls: Sequence[Call]) -> Group:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                applied = self._apply(calls)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        return self._conclude(calls, *applied)
+
+    def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Sequence[Event]]:
+        now = self._clock.now()
+        rows = SqliteRows(self._connection, self._policies, now)
+        self._read_ahead(rows, calls)
+        transaction = Transaction(rows, now)
+        answers = [call.verb(transaction) for call in calls]
+        invited = self._invite_the_waiting(transaction)
+        transaction.serve()
+        rows.flush(transaction.events)
+        return answers, invited, transaction.events
+
+    def _conclude(
+        self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], events: Sequence[Event]
+    ) -> Group:
+        """The transaction is durable: only now may anybody believe it."""
+        group = Group(events=events)
+        self._serve_the_waiting(group, invited)
+        for call, answer in zip(calls, answers, strict=True):
+            self._settle(group, call, answer)
+        self._next_due = self._look_for_due() if self._waiting else None
+        return group
+
+    @staticmethod
+    def _read_ahead(rows: SqliteRows, calls: Sequence[Call]) -> None:
+        lanes = [lane for call in calls for lane in call.lanes]
+        for kind in Kind:
+            rows.expect_lanes(kind, [key for of, key in lanes if of is kind])
+        rows.expect_origins([origin for call in calls for origin in call.origins])
+
+    def _settle(self, group: Group, call: Call, answer: Any) -> None:
+        if call.waits is not None and not call.waits.leases and not call.waits.lost:
+            self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
+            return
+        group.answers.append((call.future, call.finish(answer) if call.finish else answer))
+
+    # Those who wait
+
+    def _invite_the_waiting(self, transaction: Transaction) -> list[Taker]:
+        takers = []
+        for (worker, kind), futures in list(self._waiting.items()):
+            while futures and futures[0].done():
+                futures.popleft()
+            if futures:
+                takers.append(transaction.take(Taker(worker, kind, len(futures))))
+            else:
+                del self._waiting[worker, kind]
+        return takers
+
+    def _serve_the_waiting(self, group: Group, takers: Sequence[Taker]) -> None:
+        for taker in takers:
+            futures = self._waiting[taker.worker, taker.kind]
+            for lease in taker.leases:
+                group.answers.append((futures.popleft(), [lease]))
+            if taker.lost:
+                lost = WorkerLost(f"worker {taker.worker} is not live; join under a new id")
+                group.failures += [(future, lost) for future in futures]
+                futures.clear()
+            if not futures:
+                del self._waiting[taker.worker, taker.kind]
+
+    def _dismiss(self) -> None:
+        closed = BackendUnavailable("the backend was closed meanwhile")
+        waiting = [future for futures in self._waiting.values() for future in futures]
+        self._tell(Group(failures=[(future, closed) for future in waiting]))
+
+    def _tell(self, group: Group) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._report, group)
