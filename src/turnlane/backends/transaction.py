@@ -306,7 +306,7 @@ class Transaction:
     def _answer(self, lane: Lane, lease: Lease, reply: Reply) -> Verdict:
         deliveries = self._queue_deliveries(lane, lease, reply)
         self._save_session(lane, lease, reply)
-        self._record_turn(lane, "answered", reply=reply)
+        self._record_turn(lane, "answered", lease.policy.agent, reply=reply)
         self._note(
             "turn.answered",
             lane.key,
@@ -415,7 +415,7 @@ class Transaction:
     def _give_up(self, lane: Lane, cause: str) -> Verdict:
         """The batch gets its outcome without an answer, is kept, and the lane goes on."""
         if lane.kind is Kind.TURN:
-            self._record_turn(lane, "dead_letter", cause=cause)
+            self._record_turn(lane, "dead_letter", lane.policy.agent, cause=cause)
             self._note("turn.dead_lettered", lane.key, turn=lane.number, attempt=lane.attempt, cause=cause)
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)
@@ -425,7 +425,7 @@ class Transaction:
         return "dead_letter" if lane.kind is Kind.TURN else "failed"
 
     def _record_turn(
-        self, lane: Lane, outcome: TurnOutcome, *, reply: Reply | None = None, cause: str | None = None
+        self, lane: Lane, outcome: TurnOutcome, agent: str, *, reply: Reply | None = None, cause: str | None = None
     ) -> None:
         self._rows.add_turn(
             lane,
@@ -438,7 +438,7 @@ class Transaction:
                 attempt=lane.attempt,
                 epoch=lane.epoch,
                 worker=lane.owner,
-                agent=lane.policy.agent,
+                agent=agent,
                 started_at=lane.claimed_at or self._now,
                 ended_at=self._now,
                 cause=cause,

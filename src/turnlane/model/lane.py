@@ -47,7 +47,9 @@ class Lane:
     first_at: int | None = None
     """Arrival of the oldest message that no batch holds."""
     ready_at: int | None = None
-    """When gathering, or a back-off, ends. Not indexed: it moves with every message."""
+    """When gathering ends for what no batch holds. Not indexed: it moves with every message."""
+    retry_at: int | None = None
+    """When the open batch may run again, while nobody runs it."""
     due_at: int | None = None
     """The next time somebody must look. Indexed, so it moves as seldom as possible."""
     paused: bool = False
@@ -64,6 +66,11 @@ class Lane:
     @property
     def has_open_batch(self) -> bool:
         return self.claim_seq > self.done_seq
+
+    @property
+    def runs_at(self) -> int | None:
+        """When the next run may start: of the open batch if there is one, else of what gathers."""
+        return self.retry_at if self.has_open_batch else self.ready_at
 
     @property
     def takeovers(self) -> int:
@@ -85,7 +92,7 @@ class Lane:
             return "paused"
         if not self.pending:
             return "idle"
-        if self.ready_at is None or self.ready_at <= now:
+        if self.runs_at is None or self.runs_at <= now:
             return "ready"
         return "waiting" if self.has_open_batch else "gathering"
 
@@ -102,10 +109,9 @@ class Lane:
         self.next_seq += 1
         if self.first_at is None:
             self.first_at = now
+        self.ready_at = self._gathered_at(now)
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
-        if self.owner is not None or not self.has_open_batch:
-            self.ready_at = self._gathered_at(now)
-        self._wake_by(self.ready_at)
+        self._wake_by(self.runs_at)
         return self.next_seq
 
     def _gathered_at(self, now: int) -> int:
@@ -125,8 +131,8 @@ class Lane:
         """Asked by a claimer that found the lane due. If gathering goes on, the lane is re-armed instead."""
         if self.due_at is None or self.due_at > now:
             return False
-        if self.ready_at is not None and self.ready_at > now:
-            self.due_at = self.ready_at
+        if self.runs_at is not None and self.runs_at > now:
+            self.due_at = self.runs_at
             return False
         return True
 
@@ -137,7 +143,7 @@ class Lane:
         self.claimed_at = now
         self.epoch += 1
         self.attempt += 1
-        self.due_at = None
+        self.due_at = self.retry_at = None
         if not self.has_open_batch:
             self._open_batch()
 
@@ -171,18 +177,18 @@ class Lane:
             self.failures += 1
         else:
             self.attempt -= 1
-        self.ready_at = at
+        self.retry_at = at
         self._let_go(now)
 
     def release(self, now: int) -> None:
         """Given back without blame: the same batch again, now, as if it had not been started."""
         self.attempt -= 1
-        self.ready_at = now
+        self.retry_at = now
         self._let_go(now)
 
     def orphan(self, now: int) -> None:
         """The owner is lost. The attempt stays counted; the epoch stays too, as the cleared owner already fences."""
-        self.ready_at = now
+        self.retry_at = now
         self._let_go(now)
 
     def park(self, now: int) -> None:
@@ -193,7 +199,7 @@ class Lane:
     def unpark(self, now: int) -> None:
         self.parked = False
         self.attempt = self.failures = 0
-        self.ready_at = now
+        self.retry_at = now
         self._rearm(now)
 
     def pause(self, now: int) -> None:
@@ -214,6 +220,6 @@ class Lane:
         if self.owner is not None or self.paused or self.parked or not self.pending:
             self.due_at = None
         else:
-            self.due_at = max(now, self.ready_at or now)
+            self.due_at = max(now, self.runs_at or now)
         if not self.pending:
-            self.first_at = self.ready_at = None
+            self.first_at = self.ready_at = self.retry_at = None

@@ -29,6 +29,7 @@ class LaneView:
     claimed_at: int | None = None
     first_at: int | None = None
     ready_at: int | None = None
+    retry_at: int | None = None
     due_at: int | None = None
 
     @classmethod
@@ -47,6 +48,7 @@ class LaneView:
             claimed_at=lane.claimed_at,
             first_at=lane.first_at,
             ready_at=lane.ready_at,
+            retry_at=lane.retry_at,
             due_at=lane.due_at,
         )
 

@@ -75,10 +75,8 @@ KINDS = tuple(Kind)
 
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
-    id_, kind, key, policy, next_seq, done_seq, claim_seq, number, attempt, failures, first_at, ready_at, due_at = row[
-        :13
-    ]
-    paused, parked, owner, epoch, claimed_at = row[13:]
+    id_, kind, key, policy, next_seq, done_seq, claim_seq, number, attempt, failures = row[:10]
+    first_at, ready_at, retry_at, due_at, paused, parked, owner, epoch, claimed_at = row[10:]
     return StoredLane(
         KINDS[kind],
         key,
@@ -91,6 +89,7 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         failures,
         first_at,
         ready_at,
+        retry_at,
         due_at,
         bool(paused),
         bool(parked),
@@ -115,6 +114,7 @@ def lane_row(lane: StoredLane, policies: Policies) -> Row:
         lane.failures,
         lane.first_at,
         lane.ready_at,
+        lane.retry_at,
         lane.due_at,
         lane.paused,
         lane.parked,
@@ -232,7 +232,23 @@ def turn_row(lane: int, turn: TurnView) -> Row:
 
 
 def turn_from(row: Row, conversation: str) -> TurnView:
-    return TurnView(conversation, *row[1:13], Usage(*row[13:17]))
+    number, first, last, outcome, attempt, epoch, worker, agent, started_at, ended_at, cause, session = row[1:13]
+    return TurnView(
+        conversation=conversation,
+        number=number,
+        first=first,
+        last=last,
+        outcome=outcome,
+        attempt=attempt,
+        epoch=epoch,
+        worker=worker,
+        agent=agent,
+        started_at=started_at,
+        ended_at=ended_at,
+        cause=cause,
+        session=session,
+        usage=Usage(*row[13:17]),
+    )
 
 
 def attempt_row(lane: int, attempt: AttemptView) -> Row:

@@ -27,12 +27,12 @@ WHERE l.owner IS NOT NULL AND coalesce(w.live, 0) = 0
 SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
-INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_lane
 UPDATE lane SET
     policy = ?4, next_seq = ?5, done_seq = ?6, claim_seq = ?7, number = ?8, attempt = ?9, failures = ?10, first_at = ?11,
-    ready_at = ?12, due_at = ?13, paused = ?14, parked = ?15, owner = ?16, epoch = ?17, claimed_at = ?18
+    ready_at = ?12, retry_at = ?13, due_at = ?14, paused = ?15, parked = ?16, owner = ?17, epoch = ?18, claimed_at = ?19
 WHERE id = ?1 AND kind = ?2 AND key = ?3
 
 -- name: origins
@@ -224,9 +224,8 @@ SELECT CASE
         WHEN parked THEN 'parked'
         WHEN paused THEN 'paused'
         WHEN next_seq = done_seq THEN 'idle'
-        WHEN ready_at IS NULL OR ready_at <= ?1 THEN 'ready'
-        WHEN claim_seq > done_seq THEN 'waiting'
-        ELSE 'gathering' END AS state,
+        WHEN claim_seq > done_seq THEN iif(coalesce(retry_at, 0) <= ?1, 'ready', 'waiting')
+        ELSE iif(coalesce(ready_at, 0) <= ?1, 'ready', 'gathering') END AS state,
     count(*) FROM lane WHERE kind = 0 GROUP BY state
 
 -- name: view_pending

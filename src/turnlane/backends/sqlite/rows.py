@@ -107,7 +107,7 @@ class SqliteRows:
                     yield lane
             if len(rows) < page:
                 break
-            after = (rows[-1][12], rows[-1][0])
+            after = (rows[-1][13], rows[-1][0])
         for lane in list(self._changed.values()):
             if lane.kind is kind and lane.id not in seen and lane.due_at is not None and lane.due_at <= now:
                 yield lane

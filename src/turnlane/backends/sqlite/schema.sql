@@ -13,6 +13,7 @@ CREATE TABLE lane (
     failures    INTEGER NOT NULL,
     first_at    INTEGER,
     ready_at    INTEGER,
+    retry_at    INTEGER,
     due_at      INTEGER,
     paused      INTEGER NOT NULL,
     parked      INTEGER NOT NULL,
