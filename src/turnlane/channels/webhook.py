@@ -40,7 +40,7 @@ class _File(Struct, forbid_unknown_fields=True):
     url: str
     name: str | None = None
     media_type: str | None = None
-    size: Annotated[int, Meta(ge=0, lt=2**63)] | None = None
+    size: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
 class _Said(Struct, forbid_unknown_fields=True):
