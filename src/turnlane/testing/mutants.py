@@ -1,0 +1,250 @@
+"""Mutants: the engine with one mistake in it. The simulation must see every one, or it sees too little.
+
+A mutant names a function, a text in it and what stands there instead. It is planted by compiling the changed source and
+lending its code to the living function, so that whoever imported that function runs the mistake too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import FunctionType
+
+from turnlane.errors import InvalidInput
+from turnlane.testing.simulation import Broken, simulate_many, throwaway
+
+LANE = "turnlane.model.lane:Lane"
+POLICY = "turnlane.model.policy:Policy"
+SESSION = "turnlane.model.session:Session"
+TRANSACTION = "turnlane.backends.transaction:Transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake, named by what goes wrong in the world."""
+
+    name: str
+    where: str
+    """`module:Class.function`"""
+    before: str
+    after: str
+
+    def function(self) -> FunctionType:
+        module, _, path = self.where.partition(":")
+        owner, _, name = path.partition(".")
+        return plain_function(getattr(getattr(import_module(module), owner), name))
+
+
+MUTANTS = (
+    # Fencing
+    Mutant("anybody may write", f"{LANE}.held_by", "self.owner == worker and self.epoch == epoch", "self.owner"),
+    Mutant("the epoch is not checked", f"{LANE}.held_by", " and self.epoch == epoch", ""),
+    Mutant(
+        "the owner is not checked, nor the epoch",
+        f"{LANE}.held_by",
+        "self.owner == worker and self.epoch == epoch",
+        "True",
+    ),
+    Mutant(
+        "a lease that went on still settles the last delivery", f"{LANE}.held_by", " and self.claim_seq == last", ""
+    ),
+    Mutant("a claim keeps the epoch", f"{LANE}.claim", "self.epoch += 1", "self.epoch = max(1, self.epoch)"),
+    Mutant(
+        "losing the owner grows the epoch",
+        f"{LANE}.orphan",
+        "self.retry_at = now",
+        "self.retry_at = now; self.epoch += 1",
+    ),
+    Mutant("a lost owner keeps the lane", f"{LANE}.orphan", "self._let_go(now)", "self._rearm(now)"),
+    # Wake-ups
+    Mutant(
+        "what came during the turn is forgotten",
+        f"{LANE}.complete",
+        "self._let_go(now)",
+        "self._let_go(now); self.due_at = None",
+    ),
+    Mutant(
+        "a message wakes a lane that is held",
+        f"{LANE}.arrive",
+        "self._wake_by(self.runs_at)",
+        "self._wake_by(self.runs_at); self.due_at = now if self.owner else self.due_at",
+    ),
+    Mutant("a message wakes a lane that is paused", f"{LANE}._wake_by", "self.paused or ", ""),
+    Mutant(
+        "a message wakes a lane that is parked",
+        f"{LANE}.arrive",
+        "self._wake_by(self.runs_at)",
+        "self._wake_by(self.runs_at); self.due_at = now if self.parked else self.due_at",
+    ),
+    Mutant(
+        "a failed turn never comes back", f"{LANE}.retry", "self._let_go(now)", "self._let_go(now); self.due_at = None"
+    ),
+    Mutant(
+        "a released turn never comes back",
+        f"{LANE}.release",
+        "self._let_go(now)",
+        "self._let_go(now); self.due_at = None",
+    ),
+    Mutant("resume does not wake the lane", f"{LANE}.resume", "self._rearm(now)", "pass"),
+    Mutant("unpark does not wake the lane", f"{LANE}.unpark", "self._rearm(now)", "pass"),
+    Mutant("pause leaves the lane due", f"{LANE}.pause", "self._rearm(now)", "pass"),
+    # Gathering
+    Mutant(
+        "debounce without max wait",
+        f"{POLICY}.ready_at",
+        "min(latest + self.debounce_ms, first + self.max_wait_ms)",
+        "latest + self.debounce_ms",
+    ),
+    Mutant(
+        "max wait without debounce",
+        f"{POLICY}.ready_at",
+        "min(latest + self.debounce_ms, first + self.max_wait_ms)",
+        "first + self.max_wait_ms",
+    ),
+    Mutant("a full batch waits on", f"{POLICY}.ready_at", "waiting >= self.batch_max", "False"),
+    Mutant("a claim does not wait for quiet", f"{LANE}.is_ready", "self.runs_at > now", "False"),
+    Mutant(
+        "a message moves a back-off",
+        f"{LANE}.arrive",
+        "self._wake_by(self.runs_at)",
+        "self.retry_at = self.ready_at; self._wake_by(self.runs_at)",
+    ),
+    Mutant(
+        "one field for quiet window and back-off",
+        f"{LANE}.release",
+        "self.retry_at = now",
+        "self.retry_at = self.ready_at = now",
+    ),
+    Mutant(
+        "max wait forgets who was left out",
+        f"{TRANSACTION}._lease",
+        "lane.leave_out(batch.messages[size].accepted_at)",
+        "pass",
+    ),
+    # Batches
+    Mutant(
+        "a retry takes a new batch",
+        f"{LANE}.retry",
+        "self.retry_at = at",
+        "self.retry_at = at; self.claim_seq = self.next_seq",
+    ),
+    Mutant(
+        "a takeover takes a new batch",
+        f"{LANE}.orphan",
+        "self.retry_at = now",
+        "self.retry_at = now; self.claim_seq = self.next_seq",
+    ),
+    Mutant(
+        "late messages are swallowed by the answer",
+        f"{LANE}.complete",
+        "self.done_seq = self.claim_seq",
+        "self.done_seq = self.claim_seq = self.next_seq",
+    ),
+    Mutant("max batch is ignored", f"{LANE}._open_batch", "self.policy.batch_max if", "self.next_seq if"),
+    Mutant(
+        "every claim opens a turn",
+        f"{LANE}.claim",
+        "self.attempt += 1",
+        "self.attempt += 1; self.number += self.has_open_batch",
+    ),
+    # Attempts
+    Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
+    Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),
+    Mutant("a failure that does not count is counted", f"{LANE}.retry", "self.attempt -= 1", "self.failures += 1"),
+    Mutant("failures never end", f"{POLICY}.failures_used_up", "failures >=", "False and failures >="),
+    Mutant("takeovers never end", f"{LANE}.takeovers_used_up", "self.takeovers >", "False and self.takeovers >"),
+    Mutant("ack = claim is taken over", f"{LANE}.takeovers_used_up", 'self.policy.ack == "claim"', "False"),
+    Mutant("ack = claim is released", f"{TRANSACTION}._release", 'lane.policy.ack == "claim"', "False"),
+    Mutant("unpark keeps old failures", f"{LANE}.unpark", "self.attempt = self.failures = 0", "pass"),
+    Mutant(
+        "the next batch inherits failures",
+        f"{LANE}.complete",
+        "self.attempt = self.failures = 0",
+        "self.attempt = self.failures",
+    ),
+    # Workers
+    Mutant("a dead worker may revive", f"{TRANSACTION}.renew", "row is None or not row.live", "row is None"),
+    Mutant("a dead worker claims", f"{TRANSACTION}._may_claim", "row is None or not row.live", "row is None"),
+    Mutant("a lapsed worker claims", f"{TRANSACTION}._may_claim", " and row.alive_until > self._now", ""),
+    Mutant("a lost claim is never given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if False and"),
+    Mutant("a claim on its way is given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if"),
+    Mutant("what is named is given back", f"{TRANSACTION}.renew", "not in known", "not in ()"),
+    Mutant("whoever leaves keeps its lanes", f"{TRANSACTION}.leave", "self._release(lane)", "pass"),
+    Mutant("leaving counts against the turn", f"{TRANSACTION}.leave", "self._release(lane)", "self._take_back(lane)"),
+    # Accept and commit
+    Mutant("no dedupe", f"{TRANSACTION}._accept", "seen is not None", "False"),
+    Mutant(
+        "a duplicate still wakes its lane",
+        f"{TRANSACTION}._accept",
+        "if seen is not None:",
+        "if seen is not None and self._lane(Kind.TURN, message.conversation, policy).arrive(policy, self._now):",
+    ),
+    Mutant(
+        "a commit cannot be repeated",
+        f"{TRANSACTION}._already",
+        "None if lane is None else self._earlier_verdict(lane, lease)",
+        "None",
+    ),
+    Mutant("one-part answers are lost", f"{TRANSACTION}._queue_deliveries", "if not parts", "if len(parts) < 2"),
+    Mutant(
+        "parts leave in the wrong order",
+        f"{TRANSACTION}._queue_deliveries",
+        "in enumerate(parts, 1)",
+        "in reversed(list(enumerate(parts, 1)))",
+    ),
+    Mutant("a delivery is skipped", f"{LANE}._open_batch", "else 1", "else 2"),
+    Mutant(
+        "a failed sending lets the next one pass",
+        f"{TRANSACTION}._retry",
+        "self._used_up(lane, lease, outcome)",
+        "lane.kind is Kind.OUT",
+    ),
+    Mutant("take_next ignores pause", f"{TRANSACTION}._go_on", " and not lane.paused", ""),
+    Mutant(
+        "giving up leaves the lane stuck", f"{TRANSACTION}._give_up", "lane.complete(self._now)", "lane.park(self._now)"
+    ),
+    Mutant("usage is lost when a session is reused", f"{SESSION}.after_turn", "self.usage + usage", "usage"),
+    Mutant("a new session inherits old tokens", f"{SESSION}.after_turn", "handle != self.handle", "False"),
+    Mutant(
+        "a session goes to the wrong agent", f"{TRANSACTION}._save_session", "lease.policy.agent", "lane.policy.agent"
+    ),
+    Mutant("a stale write is not noted", f"{TRANSACTION}._already", "if verdict is None:", "if False:"),
+)
+
+
+def plain_function(attribute: object) -> FunctionType:
+    function = attribute.fget if isinstance(attribute, property) else attribute
+    assert isinstance(function, FunctionType)
+    return function
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """The engine with this mistake in it, for as long as the context is open."""
+    function = mutant.function()
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(mutant.before) != 1:
+        raise InvalidInput(
+            f"mutant {mutant.name!r} does not apply: {mutant.where} must contain {mutant.before!r} once; "
+            "change the mutant with the engine"
+        )
+    namespace = dict(function.__globals__)
+    changed = "from __future__ import annotations\n" + source.replace(mutant.before, mutant.after)
+    exec(compile(changed, f"<{mutant.name}>", "exec"), namespace)  # noqa: S102 - our own source, changed by us
+    original = function.__code__
+    function.__code__ = plain_function(namespace[function.__name__]).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = original
+
+
+async def hunt(mutant: Mutant, seeds: Iterable[int], *, backend: str = "memory://") -> Broken | None:
+    """The first history that shows the mistake. None: the mutant survived."""
+    with planted(mutant):
+        history = await simulate_many(throwaway(backend), seeds, name=backend, broken_max=1)
+    return history.broken[0] if history.broken else None

@@ -1,0 +1,516 @@
+"""The oracle: what must be true of every conversation, kept by hand in plain lists.
+
+It shares values with the product (messages, leases, outcomes) but none of its decisions. Where the product counts with
+sequence numbers, the oracle moves messages from one list to the next. It is told each call together with the answer
+that the store gave, says so if that answer cannot be right, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.model.session import Session
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, TurnOutcome
+from turnlane.model.usage import NO_USAGE
+from turnlane.model.view import AttemptView, DeliveryView, LaneView, TurnView
+
+
+class Violation(AssertionError):
+    """Something happened that never may, or did not happen that must."""
+
+
+def require(holds: bool, promise: str, *details: object) -> None:
+    if not holds:
+        raise Violation(" | ".join([promise, *map(str, details)]))
+
+
+def require_same(actual: object, expected: object, promise: str) -> None:
+    if actual != expected:
+        raise Violation(f"{promise} | {difference(actual, expected)}")
+
+
+def difference(actual: object, expected: object) -> str:
+    """Only the fields that differ, where both are values of the same kind."""
+    names = getattr(type(actual), "__slots__", ())
+    if type(actual) is not type(expected) or not names:
+        return f"is {actual!r}, expected {expected!r}"
+    pairs = [(name, getattr(actual, name), getattr(expected, name)) for name in names]
+    return ", ".join(f"{name} is {is_!r}, expected {should!r}" for name, is_, should in pairs if is_ != should)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages (or one delivery) taken together, until they have their outcome."""
+
+    number: int
+    items: tuple[Message, ...] | tuple[Delivery] = field(repr=False)
+    failures: int = 0
+    lost: int = 0
+    again_at: int = 0
+    """Not to be run again before."""
+
+
+@dataclass(slots=True)
+class Holder:
+    worker: str
+    epoch: int
+    since: int
+    agent: str
+    """The one that runs: a message that arrives meanwhile may name another, for the next turn."""
+
+
+@dataclass(slots=True, repr=False)
+class Account:
+    """What the oracle knows of one lane."""
+
+    kind: Kind
+    key: str
+    policy: Policy
+    waiting: list[Message | Delivery] = field(default_factory=list)
+    """In no batch yet, in order of arrival."""
+    quiet_at: int = 0
+    """When what waits may open a batch: quiet long enough, waited long enough, or enough of it."""
+    batch: Batch | None = None
+    holder: Holder | None = None
+    arrived: int = 0
+    opened: int = 0
+    epoch: int = 0
+    paused: bool = False
+    parked: bool = False
+
+    def __repr__(self) -> str:
+        waiting = [item.seq for item in self.waiting]
+        return (
+            f"{self.kind.name} lane of {self.key}: waiting {waiting} until {self.quiet_at}, {self.holder}, "
+            f"{self.batch}, epoch {self.epoch}, paused {self.paused}, parked {self.parked}, {self.policy}"
+        )
+
+    @property
+    def pending(self) -> int:
+        return len(self.waiting) + (len(self.batch.items) if self.batch else 0)
+
+    @property
+    def attempts(self) -> int:
+        """Runs of the open batch that were started and not taken back without blame."""
+        if self.batch is None:
+            return 0
+        return self.batch.failures + self.batch.lost + (1 if self.holder else 0)
+
+    @property
+    def claimable(self) -> bool:
+        return self.pending > 0 and not (self.holder or self.paused or self.parked)
+
+    @property
+    def startable_at(self) -> int:
+        return self.batch.again_at if self.batch else self.quiet_at
+
+    @property
+    def most(self) -> int:
+        if self.kind is Kind.OUT or self.policy.on_busy == "queue":
+            return 1
+        return self.policy.max_batch
+
+    def gather(self, item: Message | Delivery, policy: Policy, now: int) -> None:
+        self.policy = policy
+        self.arrived += 1
+        self.waiting.append(item)
+        if self.kind is Kind.OUT or len(self.waiting) >= self.most:
+            self.quiet_at = now
+        else:
+            first = self.waiting[0]
+            assert isinstance(first, Message)
+            self.quiet_at = min(now + policy.debounce_ms, first.accepted_at + policy.max_wait_ms)
+
+    def open_batch(self) -> None:
+        self.opened += 1
+        taken, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
+        self.batch = Batch(self.opened, tuple(taken))  # type: ignore[arg-type]  # one lane holds one kind of items
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a lease ended, to know what a repeated or late commit under it may be told."""
+
+    verdict: Verdict
+    by_commit: bool
+
+
+@dataclass(slots=True)
+class WorkerAccount:
+    alive_until: int
+    dead: bool = False
+
+
+class Oracle:
+    """An account of everything that was told to, and answered by, one store."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[tuple[Kind, str], Account] = {}
+        self.workers: dict[str, WorkerAccount] = {}
+        self.origins: dict[tuple[str, str], int] = {}
+        self.messages: dict[str, list[Message]] = {}
+        self.turns: dict[str, list[TurnView]] = {}
+        self.attempts: dict[str, list[AttemptView]] = {}
+        self.deliveries: dict[str, list[DeliveryView]] = {}
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.endings: dict[tuple[Kind, str, int, int], Ending] = {}
+        self.events: Counter[str] = Counter()
+        """How many facts of each name must have been written down."""
+
+    # Workers
+
+    def joined(self, worker: str, term_ms: int, now: int) -> None:
+        self.workers[worker] = WorkerAccount(now + term_ms)
+        self.events["worker.joined"] += 1
+
+    def renewed(self, worker: str, term_ms: int, held: Sequence[Lease], now: int, *, answer: bool) -> None:
+        account = self.workers[worker]
+        require(answer is not account.dead, "I11 dead is final, and only the dead are told so", worker, answer)
+        if account.dead:
+            return
+        account.alive_until = now + term_ms
+        named = {(lease.kind, lease.key, lease.epoch) for lease in held}
+        for lane, holder in self._held_by(worker):
+            if holder.since < now - term_ms and (lane.kind, lane.key, holder.epoch) not in named:
+                self._given_back(lane, now, by_commit=False)
+
+    def left(self, worker: str, now: int) -> None:
+        account = self.workers[worker]
+        if account.dead:
+            return
+        account.dead = True
+        self.events["worker.left"] += 1
+        for lane, _ in self._held_by(worker):
+            self._stopped(lane, now, by_commit=False)
+
+    def reaped(self, now: int, *, answer: int) -> None:
+        for account in self.workers.values():
+            if not account.dead and account.alive_until < now:
+                account.dead = True
+                self.events["worker.lost"] += 1
+        orphans = [lane for lane in self._accounts() if lane.holder and self.workers[lane.holder.worker].dead]
+        require_same(answer, len(orphans), "reap says how many lanes it took back")
+        for lane in orphans:
+            self._lost(lane, now)
+
+    def may_claim(self, worker: str, now: int) -> bool:
+        account = self.workers[worker]
+        return not account.dead and account.alive_until > now
+
+    def _accounts(self) -> list[Account]:
+        return list(self.accounts.values())
+
+    def _held_by(self, worker: str) -> list[tuple[Account, Holder]]:
+        return [(lane, lane.holder) for lane in self._accounts() if lane.holder and lane.holder.worker == worker]
+
+    # Accept
+
+    def accepted(self, arrivals: Sequence[Arrival], now: int, *, answer: Sequence[Acceptance]) -> None:
+        expected = [self._accept(arrival, now) for arrival in arrivals]
+        require_same(
+            list(answer), expected, "I10 a message is accepted once, under the next number of its conversation"
+        )
+
+    def _accept(self, arrival: Arrival, now: int) -> Acceptance:
+        message, key = arrival.message, arrival.message.conversation
+        known = self.origins.get((message.channel, message.origin_id))
+        if known is not None:
+            self.events["message.duplicate"] += 1
+            return Acceptance("duplicate", known)
+        lane = self._account(Kind.TURN, key, arrival.policy)
+        stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
+        self.origins[message.channel, message.origin_id] = stored.seq
+        self.messages.setdefault(key, []).append(stored)
+        lane.gather(stored, arrival.policy, now)
+        self.events["message.accepted"] += 1
+        return Acceptance("accepted", stored.seq)
+
+    def _account(self, kind: Kind, key: str, policy: Policy) -> Account:
+        return self.accounts.setdefault((kind, key), Account(kind, key, policy))
+
+    # Claim
+
+    def claimed(
+        self, worker: str, kind: Kind, most: int, now: int, *, before: Sequence[LaneView], answer: Sequence[Lease]
+    ) -> None:
+        """`before` is what the store showed of these lanes before the claim."""
+        for lease in answer:
+            self._may_start(self.accounts[kind, lease.key], now)
+        allowed = most if self.may_claim(worker, now) else 0
+        due = sorted(view.due_at or 0 for view in before if self._shown_as_ready(view, now))
+        require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
+        shown = {view.conversation: view.due_at for view in before}
+        require_same([shown[lease.key] for lease in answer], due[: len(answer)], "longest due first")
+        for lease in answer:
+            self._claimed(lease, worker, kind, now)
+
+    def _may_start(self, lane: Account, now: int) -> None:
+        require(lane.holder is None, "I2 one lease at a time", lane)
+        require(lane.claimable, "nothing is claimed of a lane that is empty, paused or parked", lane)
+        require(lane.startable_at <= now, "I7 no batch starts before its quiet window or its back-off ends", now, lane)
+
+    def _shown_as_ready(self, view: LaneView, now: int) -> bool:
+        lane = self.accounts[view.kind, view.conversation]
+        starts = max(view.due_at or 0, lane.startable_at)
+        return view.due_at is not None and lane.claimable and starts <= now
+
+    def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
+        lane = self.accounts[kind, lease.key]
+        lane.epoch += 1
+        lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent)
+        if lane.batch is None:
+            lane.open_batch()
+        self._started(lane, lease)
+
+    def went_on(self, lease: Lease, lane: Account) -> None:
+        """The same lease took the next delivery of its out lane, without a claim."""
+        lane.open_batch()
+        self._started(lane, lease)
+
+    def _started(self, lane: Account, lease: Lease) -> None:
+        require_same(lease, self._lease(lane), "I2, I5, I6, I8: a lease holds the next or the same batch, counted")
+        self.events["turn.started" if lane.kind is Kind.TURN else "delivery.started"] += 1
+
+    def _lease(self, lane: Account) -> Lease:
+        assert lane.batch is not None and lane.holder is not None
+        items = lane.batch.items
+        delivery = items[0] if isinstance(items[0], Delivery) else None
+        return Lease(
+            kind=lane.kind,
+            key=lane.key,
+            worker=lane.holder.worker,
+            epoch=lane.holder.epoch,
+            number=lane.batch.number,
+            attempt=lane.attempts,
+            failures=lane.batch.failures,
+            first=items[0].seq,
+            last=items[-1].seq,
+            policy=lane.policy,
+            claimed_at=lane.holder.since,
+            messages=() if delivery else tuple(item for item in items if isinstance(item, Message)),
+            delivery=delivery,
+            session=None if delivery else self.sessions.get((lane.key, lane.policy.agent)),
+        )
+
+    # Commit
+
+    def committed(
+        self, lease: Lease, outcome: Outcome, now: int, *, answer: Verdict, take_next: bool = False
+    ) -> Account | None:
+        """Returns the lane if the same lease now has to go on with its next delivery."""
+        lane = self.accounts[lease.kind, lease.key]
+        ending = self.endings.get((lease.kind, lease.key, lease.epoch, lease.number))
+        if ending is None:
+            require(lane.holder is not None and lane.holder.epoch == lease.epoch, "the simulation lost a lease", lease)
+            expected = self._end(lane, lease, outcome, now)
+            require_same(answer, expected, f"a commit under a valid lease does what it says: {outcome}")
+            return self._goes_on(lane, lease) if take_next and expected == "sent" else None
+        if answer == "fenced":
+            self.events["turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"] += 1
+        if ending.by_commit:
+            require_same(answer, ending.verdict, "a repeated commit answers what it answered the first time")
+        else:
+            require(answer in {"fenced", ending.verdict}, "I3 a stale lease changes nothing", lease, outcome, answer)
+        return None
+
+    def _goes_on(self, lane: Account, lease: Lease) -> Account | None:
+        if not lane.waiting or lane.paused:
+            return None
+        assert lane.holder is None
+        lane.holder = Holder(lease.worker, lease.epoch, lease.claimed_at, lane.policy.agent)
+        return lane
+
+    def _end(self, lane: Account, lease: Lease, outcome: Outcome, now: int) -> Verdict:
+        match outcome:
+            case Replied(reply):
+                return self._answered(lane, lease, reply, now)
+            case Delivered(receipt):
+                return self._settled(lane, "sent", now, by_commit=True, receipt=receipt)
+            case RetryLater() if self._used_up(lane, outcome):
+                return self._given_up(lane, now, by_commit=True, cause=outcome.cause)
+            case RetryLater():
+                return self._retried(lane, outcome, now)
+            case GaveUp(cause):
+                return self._given_up(lane, now, by_commit=True, cause=cause)
+            case Released():
+                return self._stopped(lane, now, by_commit=True)
+            case Parked():
+                return self._parked(lane, now)
+
+    def _answered(self, lane: Account, lease: Lease, reply: Reply, now: int) -> Verdict:
+        for part, text in enumerate(reply.parts, 1):
+            self._queue(lane, lease, text, part, len(reply.parts), now)
+        if reply.session is not None:
+            self._spent(lane, reply.session, reply, now)
+        self._record(lane, "answered", now, reply=reply)
+        self.events["turn.answered"] += 1
+        return self._done(lane, "answered", by_commit=True)
+
+    def _queue(self, lane: Account, lease: Lease, text: str, part: int, parts: int, now: int) -> None:
+        out = self._account(Kind.OUT, lane.key, lane.policy)
+        assert lane.batch is not None
+        delivery = Delivery(
+            id=delivery_id(lane.key, lane.batch.number, part),
+            conversation=lane.key,
+            text=text,
+            turn=lane.batch.number,
+            part=part,
+            parts=parts,
+            in_reply_to=tuple(message.origin_id for message in lease.messages),
+            seq=out.arrived + 1,
+            queued_at=now,
+        )
+        out.gather(delivery, lane.policy, now)
+        shown = {name: getattr(delivery, name) for name in Delivery.__slots__}
+        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**shown, state="queued"))
+
+    def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
+        assert lane.holder is not None
+        name = (lane.key, lane.holder.agent)
+        before = self.sessions.get(name)
+        if before is None or before.handle != handle:
+            before = Session(handle)
+        self.sessions[name] = Session(handle, before.turns + 1, before.usage + reply.usage, now)
+
+    def _used_up(self, lane: Account, outcome: RetryLater) -> bool:
+        assert lane.batch is not None
+        head = lane.batch.items[0]
+        if isinstance(head, Delivery):
+            return outcome.at > head.queued_at + lane.policy.deliver_for_ms
+        allowed = 1 if lane.policy.ack == "claim" else lane.policy.attempts
+        return outcome.counts and lane.batch.failures + 1 >= allowed
+
+    def _retried(self, lane: Account, outcome: RetryLater, now: int) -> Verdict:
+        assert lane.batch is not None
+        self._note_attempt(lane, "retried", now)
+        lane.batch.failures += outcome.counts
+        lane.batch.again_at = outcome.at
+        return self._let_go(lane, "retried", by_commit=True)
+
+    def _stopped(self, lane: Account, now: int, *, by_commit: bool) -> Verdict:
+        """Given back in the middle: harmless, unless the policy says that nothing may run twice."""
+        if lane.kind is Kind.TURN and lane.policy.ack == "claim":
+            return self._given_up(lane, now, by_commit=by_commit)
+        return self._given_back(lane, now, by_commit=by_commit)
+
+    def _given_back(self, lane: Account, now: int, *, by_commit: bool) -> Verdict:
+        assert lane.batch is not None
+        self._note_attempt(lane, "released", now)
+        lane.batch.again_at = now
+        return self._let_go(lane, "released", by_commit=by_commit)
+
+    def _lost(self, lane: Account, now: int) -> None:
+        assert lane.batch is not None
+        once = lane.kind is Kind.TURN and lane.policy.ack == "claim"
+        if lane.batch.lost + 1 > (0 if once else lane.policy.takeovers):
+            self._given_up(lane, now, by_commit=False)
+            return
+        self._note_attempt(lane, "lost", now)
+        lane.batch.lost += 1
+        lane.batch.again_at = now
+        self._let_go(lane, "fenced", by_commit=False)
+
+    def _parked(self, lane: Account, now: int) -> Verdict:
+        self._note_attempt(lane, "parked", now)
+        lane.parked = True
+        return self._let_go(lane, "parked", by_commit=True)
+
+    def _given_up(self, lane: Account, now: int, *, by_commit: bool, cause: str | None = None) -> Verdict:
+        if lane.kind is Kind.OUT:
+            return self._settled(lane, "failed", now, by_commit=by_commit)
+        self._record(lane, "dead_letter", now, cause=cause)
+        self.events["turn.dead_lettered"] += 1
+        return self._done(lane, "dead_letter", by_commit=by_commit)
+
+    def _settled(
+        self, lane: Account, state: DeliveryState, now: int, *, by_commit: bool, receipt: str | None = None
+    ) -> Verdict:
+        assert lane.batch is not None
+        views, place = self.deliveries[lane.key], lane.batch.items[0].seq - 1
+        views[place] = replace(views[place], state=state, settled_at=now, attempt=lane.attempts, receipt=receipt)
+        self.events[f"delivery.{state}"] += 1
+        return self._done(lane, "sent" if state == "sent" else "failed", by_commit=by_commit)
+
+    def _done(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
+        self._let_go(lane, verdict, by_commit=by_commit)
+        lane.batch = None
+        return verdict
+
+    def _let_go(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
+        assert lane.batch is not None and lane.holder is not None
+        self.endings[lane.kind, lane.key, lane.holder.epoch, lane.batch.number] = Ending(verdict, by_commit)
+        lane.holder = None
+        return verdict
+
+    def _record(
+        self, lane: Account, outcome: TurnOutcome, now: int, *, reply: Reply | None = None, cause: str | None = None
+    ) -> None:
+        assert lane.batch is not None and lane.holder is not None
+        turn = TurnView(
+            conversation=lane.key,
+            number=lane.batch.number,
+            first=lane.batch.items[0].seq,
+            last=lane.batch.items[-1].seq,
+            outcome=outcome,
+            attempt=lane.attempts,
+            epoch=lane.holder.epoch,
+            worker=lane.holder.worker,
+            agent=lane.holder.agent,
+            started_at=lane.holder.since,
+            ended_at=now,
+            cause=cause,
+            session=reply.session if reply else None,
+            usage=reply.usage if reply else NO_USAGE,
+        )
+        self.turns.setdefault(lane.key, []).append(turn)
+
+    def _note_attempt(self, lane: Account, result: str, now: int) -> None:
+        assert lane.batch is not None and lane.holder is not None
+        view = AttemptView(
+            conversation=lane.key,
+            kind=lane.kind,
+            number=lane.batch.number,
+            attempt=lane.attempts,
+            epoch=lane.holder.epoch,
+            worker=lane.holder.worker,
+            result=result,
+            at=now,
+        )
+        self.attempts.setdefault(lane.key, []).append(view)
+        noun = "turn" if lane.kind is Kind.TURN else "delivery"
+        self.events["lane.parked" if result == "parked" else f"{noun}.{result}"] += 1
+
+    # Steering
+
+    def paused(self, kind: Kind, key: str, *, answer: bool) -> None:
+        self._steered("lane.paused", kind, key, answer)
+        if answer:
+            self.accounts[kind, key].paused = True
+
+    def resumed(self, kind: Kind, key: str, *, answer: bool) -> None:
+        self._steered("lane.resumed", kind, key, answer)
+        if answer:
+            self.accounts[kind, key].paused = False
+
+    def _steered(self, event: str, kind: Kind, key: str, answer: bool) -> None:
+        require_same(answer, (kind, key) in self.accounts, "only a lane that exists is paused or resumed")
+        self.events[event] += answer
+
+    def unparked(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((kind, key))
+        require_same(answer, lane is not None and lane.parked, "only a parked lane is unparked")
+        if lane is None or not lane.parked:
+            return
+        lane.parked = False
+        self.events["lane.unparked"] += 1
+        if lane.batch is not None:
+            lane.batch.failures = lane.batch.lost = 0
+            lane.batch.again_at = now

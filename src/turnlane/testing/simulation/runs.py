@@ -1,0 +1,105 @@
+"""Running histories: one for a seed, many for a range of them, and a replay for each that broke."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turnlane.backends.base import Backend, open_backend
+from turnlane.clock import Clock
+from turnlane.errors import InvalidInput
+from turnlane.testing.doubles import VirtualClock
+from turnlane.testing.simulation.world import World
+
+OpenStore = Callable[[Clock], AbstractAsyncContextManager[Backend]]
+"""An empty store on that clock, gone afterwards."""
+
+STEPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A seed whose history broke a promise."""
+
+    seed: int
+    steps: int
+    backend: str
+    why: str
+    trace: tuple[str, ...]
+    """What happened last."""
+
+    @property
+    def replay(self) -> str:
+        return f"turnlane simulate --seed {self.seed} --steps {self.steps} --backend {self.backend}"
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}: {self.why}", *self.trace, f"replay it: {self.replay}"])
+
+
+@dataclass(slots=True)
+class History:
+    """What happened in one or many simulated histories."""
+
+    seeds: int = 0
+    steps: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+    broken: list[Broken] = field(default_factory=list)
+
+    def add(self, other: History) -> None:
+        self.seeds += other.seeds
+        self.steps += other.steps
+        self.tally.update(other.tally)
+        self.broken.extend(other.broken)
+
+
+async def simulate(open_store: OpenStore, seed: int, *, steps: int = STEPS, name: str = "memory://") -> History:
+    """Live through one history and drain it. Whatever goes wrong is in `broken`, with the way to replay it."""
+    clock = VirtualClock(seed)
+    async with open_store(clock) as backend:
+        world = World(backend, clock, seed)
+        history = History(seeds=1, steps=steps, tally=world.tally)
+        try:
+            await world.live(steps)
+            await world.drain()
+        # Whatever a broken engine raises is what the seed found: a violation, a failed assertion, a missing key.
+        except Exception as error:  # noqa: BLE001
+            why = f"{type(error).__name__}: {error}"
+            trace = tuple(" ".join(map(str, entry)) for entry in world.trace)
+            history.broken.append(Broken(seed, steps, name, why, trace))
+        return history
+
+
+async def simulate_many(
+    open_store: OpenStore, seeds: Iterable[int], *, steps: int = STEPS, name: str = "memory://", broken_max: int = 3
+) -> History:
+    """One history after the other; stops early once enough of them broke."""
+    total = History()
+    for seed in seeds:
+        total.add(await simulate(open_store, seed, steps=steps, name=name))
+        if len(total.broken) >= broken_max:
+            break
+    return total
+
+
+def throwaway(url: str) -> OpenStore:
+    """Stores of that kind that are made for one history and deleted after it."""
+    if url not in {"memory://", "sqlite://"}:
+        raise InvalidInput(f"{url} may hold what somebody needs; simulate on memory:// or sqlite:// (a throwaway file)")
+
+    @asynccontextmanager
+    async def opened(clock: Clock) -> AsyncIterator[Backend]:
+        with tempfile.TemporaryDirectory(prefix="turnlane-simulation-") as folder:
+            path = Path(folder, "store.db")
+            # What a crash of the machine would lose is not what is simulated here, so nothing waits for the disk.
+            backend = open_backend(url if url == "memory://" else f"sqlite:///{path}?synchronous=off", clock)
+            await backend.open()
+            try:
+                yield backend
+            finally:
+                await backend.close()
+
+    return opened

@@ -1,0 +1,457 @@
+"""The world around a store: people who write, workers who answer, and everything that goes wrong on the way.
+
+One seed decides everything, so one seed replays a history. Each method of `World` is something that may happen; after
+each the checkers look. Time is virtual: an hour of freezing costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from turnlane.backends.base import Acceptance, Arrival, Backend, Committed
+from turnlane.errors import WorkerLost
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+from turnlane.model.message import Attachment, Message
+from turnlane.model.policy import Policy
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.usage import NO_USAGE, Usage
+from turnlane.model.view import LaneView
+from turnlane.testing.doubles import VirtualClock
+from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overview, check_story, check_totals
+from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
+
+CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
+WORKERS = 4
+TERM_MS = 5_000
+REMEMBERED_STEPS = 40
+DRAIN_ROUNDS = 300
+
+
+@dataclass(slots=True)
+class Call:
+    """A commit whose answer got lost: the worker does not know, and may ask again."""
+
+    lease: Lease
+    outcome: Outcome
+    take_next: bool
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedWorker:
+    id: str
+    held: list[Lease] = field(default_factory=list)
+    unsure: list[Call] = field(default_factory=list)
+    frozen_until: float = 0.0
+
+    @property
+    def names(self) -> list[Lease]:
+        """What it tells the store it holds when it renews."""
+        return [*self.held, *(call.lease for call in self.unsure)]
+
+
+class World:
+    """One history. `live` lets it happen; `drain` stops the faults and waits until everything is answered."""
+
+    def __init__(self, backend: Backend, clock: VirtualClock, seed: int) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._chance = random.Random(seed)
+        self._oracle = Oracle()
+        self._policies = {key: self._any_policy() for key in CONVERSATIONS}
+        self._workers: list[SimulatedWorker] = []
+        self._sent: list[Arrival] = []
+        self._views: list[LaneView] = []
+        self._latest_now = clock.now()
+        self._heard: list[Event] = []
+        self.tally: Counter[str] = Counter()
+        self.trace: deque[tuple[object, ...]] = deque(maxlen=REMEMBERED_STEPS)
+        self._steps, self._weights = self._climate()
+        backend.subscribe(self._heard.extend)
+
+    def _climate(self) -> tuple[list[Callable[[], Awaitable[None]]], list[float]]:
+        """Ordinary life is alike everywhere; which faults are frequent differs from seed to seed."""
+        ordinary: dict[Callable[[], Awaitable[None]], float] = {
+            self.people_write: 18,
+            self.a_worker_claims: 24,
+            self.a_worker_finishes: 26,
+            self.workers_renew: 7,
+            self.somebody_reaps: 6,
+            self.time_passes: 12,
+        }
+        faults: dict[Callable[[], Awaitable[None]], float] = {
+            self.a_message_comes_again: 4,
+            self.calls_travel_together: 3,
+            self.a_worker_asks_again: 3,
+            self.a_worker_freezes: 2,
+            self.a_worker_crashes: 1.5,
+            self.a_worker_leaves: 1,
+            self.the_wall_clock_jumps: 1,
+            self.an_operator_steers: 3,
+            self.an_operator_looks: 1,
+        }
+        weather = {step: weight * self._chance.choice((0, 1, 1, 3)) for step, weight in faults.items()}
+        steps = ordinary | weather
+        return list(steps), list(steps.values())
+
+    async def live(self, steps: int) -> None:
+        for _ in range(WORKERS):
+            await self._hire()
+        for _ in range(steps):
+            step = self._chance.choices(self._steps, self._weights)[0]
+            await step()
+            await self._look()
+
+    async def _look(self) -> None:
+        self._latest_now = max(self._latest_now, self._clock.now())
+        self._views = [view for kind in KINDS for view in await self._backend.lanes(kind=kind)]
+        check_lanes(self._oracle, self._views, self._latest_now)
+
+    def _note(self, what: str, *details: object) -> None:
+        self.trace.append((self._clock.now(), what, *details))
+
+    # People
+
+    async def people_write(self) -> None:
+        key = self._chance.choice(CONVERSATIONS)
+        if self._chance.random() < 0.1:
+            self._policies[key] = self._any_policy()
+        await self._accept([self._new_arrival(key) for _ in range(self._chance.choice((1, 1, 1, 2, 3)))])
+
+    async def a_message_comes_again(self) -> None:
+        """The platform repeats itself: at once or late, with another body, in another conversation, in a batch."""
+        if not self._sent:
+            return
+        again = self._chance.choice((self._sent[-1], self._chance.choice(self._sent)))
+        if self._chance.random() < 0.3:
+            again = replace(again, message=replace(again.message, text="edited", attachments=()))
+        if self._chance.random() < 0.2:
+            channel = again.message.channel
+            elsewhere = self._chance.choice([key for key in CONVERSATIONS if key.startswith(channel)])
+            again = replace(again, message=replace(again.message, conversation=elsewhere))
+        fresh = self._new_arrival(self._chance.choice(CONVERSATIONS))
+        await self._accept(self._chance.choice(([again], [again, fresh], [fresh, again, again], [fresh, fresh])))
+
+    def _new_arrival(self, key: str) -> Arrival:
+        channel = key.partition("/")[0]
+        number = len(self._sent) + 1
+        files = tuple(Attachment(f"https://files.example/{number}/{i}") for i in range(self._chance.choice((0, 0, 2))))
+        message = Message(channel, f"m-{number}", key, "somebody", f"message {number}", files)
+        self._sent.append(Arrival(message, self._policies[key]))
+        return self._sent[-1]
+
+    async def _accept(self, arrivals: Sequence[Arrival]) -> None:
+        self._note("accept", *(arrival.message.id for arrival in arrivals), arrivals[0].message.conversation)
+        doubled = self._chance.random() < 0.05
+        answers = await asyncio.gather(*(self._backend.accept(arrivals) for _ in range(1 + doubled)))
+        for answer in answers:
+            self._accepted(arrivals, answer)
+
+    def _accepted(self, arrivals: Sequence[Arrival], answer: list[Acceptance]) -> None:
+        self._oracle.accepted(arrivals, self._clock.now(), answer=answer)
+        self.tally.update(acceptance.verdict for acceptance in answer)
+
+    def _any_policy(self) -> Policy:
+        chance = self._chance
+        return Policy(
+            agent=chance.choice(("support", "support", "sales")),
+            on_busy=chance.choice(("collect", "collect", "queue")),
+            debounce_ms=chance.choice((0, 500, 2_000)),
+            max_wait_ms=chance.choice((0, 2_000, 10_000, 10_000)),
+            max_batch=chance.choice((1, 2, 3, 50)),
+            attempts=chance.choice((1, 2, 3, 3)),
+            takeovers=chance.choice((0, 1, 2, 10)),
+            ack=chance.choice(("commit", "commit", "commit", "claim")),
+            deliver_for_ms=chance.choice((3_000, 86_400_000)),
+        )
+
+    # Workers
+
+    async def _hire(self) -> SimulatedWorker:
+        worker = SimulatedWorker(self._clock.token())
+        await self._backend.join(worker.id, TERM_MS)
+        self._oracle.joined(worker.id, TERM_MS, self._clock.now())
+        self._workers.append(worker)
+        return worker
+
+    async def _replace(self, worker: SimulatedWorker) -> None:
+        self._workers.remove(worker)
+        await self._hire()
+
+    def _awake(self) -> list[SimulatedWorker]:
+        return [worker for worker in self._workers if worker.frozen_until <= self._clock.monotonic()]
+
+    async def a_worker_claims(self) -> None:
+        if awake := self._awake():
+            kind = self._chance.choice((Kind.TURN, Kind.TURN, Kind.OUT))
+            await self._claim(self._chance.choice(awake), kind, self._chance.choice((1, 1, 2, 3)))
+
+    async def _claim(self, worker: SimulatedWorker, kind: Kind, most: int) -> None:
+        try:
+            leases = await self._backend.claim(worker.id, kind, most=most)
+        except WorkerLost:
+            self._note("claim refused", worker.id)
+            require(self._oracle.workers[worker.id].dead, "only a dead worker is refused", worker.id)
+            await self._stop_or_go_on(worker)
+            return
+        self._claimed(worker, kind, most, leases)
+        self._receive(worker, leases)
+
+    def _claimed(self, worker: SimulatedWorker, kind: Kind, most: int, leases: list[Lease]) -> None:
+        require(not self._oracle.workers[worker.id].dead, "a dead worker claims nothing", worker.id)
+        self._note("claim", worker.id, kind.name, *(f"{lease.key} e{lease.epoch}" for lease in leases))
+        before = [view for view in self._views if view.kind is kind]
+        self._oracle.claimed(worker.id, kind, most, self._clock.now(), before=before, answer=leases)
+        self.tally["claimed"] += len(leases)
+
+    def _receive(self, worker: SimulatedWorker, leases: list[Lease]) -> None:
+        """The answer to a claim may get lost; then only renewing gives the lanes back."""
+        if leases and self._chance.random() < 0.05:
+            self._note("claim's answer is lost", worker.id)
+            self.tally["answer lost"] += 1
+        else:
+            worker.held.extend(leases)
+
+    async def _stop_or_go_on(self, worker: SimulatedWorker) -> None:
+        """A worker that was declared dead should stop. Some stop at once, others write on: they must be fenced."""
+        if not worker.held or self._chance.random() < 0.2:
+            await self._replace(worker)
+
+    async def a_worker_finishes(self) -> None:
+        busy = [worker for worker in self._awake() if worker.held]
+        if not busy:
+            await self.a_worker_claims()
+            return
+        worker = self._chance.choice(busy)
+        lease = worker.held.pop(self._chance.randrange(len(worker.held)))
+        await self._commit(worker, Call(lease, self._any_outcome(lease), self._chance.random() < 0.5))
+
+    async def a_worker_asks_again(self) -> None:
+        """It never heard what became of a commit, and makes the same call again."""
+        if unsure := [worker for worker in self._awake() if worker.unsure]:
+            worker = self._chance.choice(unsure)
+            self.tally["commit repeated"] += 1
+            await self._commit(worker, worker.unsure.pop())
+
+    async def _commit(self, worker: SimulatedWorker, call: Call) -> None:
+        doubled = self._chance.random() < 0.05
+        commits = [self._backend.commit(call.lease, call.outcome, take_next=call.take_next) for _ in range(1 + doubled)]
+        for answer in await asyncio.gather(*commits):
+            self._committed(worker, call, answer)
+        if self._chance.random() < 0.06:
+            self._note("commit's answer is lost", worker.id)
+            self.tally["answer lost"] += 1
+            worker.unsure.append(call)
+
+    def _committed(self, worker: SimulatedWorker, call: Call, answer: Committed) -> None:
+        lease, now = call.lease, self._clock.now()
+        self._note(f"commit {answer.verdict}", worker.id, lease.kind.name, f"{lease.key} e{lease.epoch}", call.outcome)
+        self.tally[answer.verdict] += 1
+        ended_before = (lease.kind, lease.key, lease.epoch, lease.number) in self._oracle.endings
+        goes_on = self._oracle.committed(lease, call.outcome, now, answer=answer.verdict, take_next=call.take_next)
+        if not ended_before:
+            self._expect_due(lease)
+        if goes_on is not None:
+            require(answer.next is not None, "the lease goes on with the next delivery", lease)
+            assert answer.next is not None
+            self._oracle.went_on(answer.next, goes_on)
+            self._receive(worker, [answer.next])
+        elif call.take_next:
+            self._took_next(worker, lease, answer)
+        else:
+            require_same(answer.next, None, "nothing is taken that was not asked for")
+
+    def _expect_due(self, lease: Lease) -> None:
+        """The commit made its own lane due, or not; a claim at its end already knows."""
+        lane = self._oracle.accounts[lease.kind, lease.key]
+        due_at = max(self._clock.now(), lane.startable_at) if lane.claimable else None
+        self._views = [
+            replace(view, due_at=due_at) if (view.kind, view.conversation) == (lease.kind, lease.key) else view
+            for view in self._views
+        ]
+
+    def _took_next(self, worker: SimulatedWorker, lease: Lease, answer: Committed) -> None:
+        """Like a claim of one more, made at the end of the commit."""
+        before = [view for view in self._views if view.kind is lease.kind]
+        leases = [] if answer.next is None else [answer.next]
+        self._oracle.claimed(worker.id, lease.kind, 1, self._clock.now(), before=before, answer=leases)
+        self.tally["claimed"] += len(leases)
+        self._receive(worker, leases)
+
+    def _any_outcome(self, lease: Lease) -> Outcome:
+        if lease.kind is Kind.OUT:
+            done: Outcome = Delivered(self._chance.choice((None, f"receipt-{lease.first}")))
+        else:
+            done = Replied(self._any_reply(lease))
+        later = self._clock.now() + self._chance.choice((0, 800, 1_500, 4_000))
+        return self._chance.choices(
+            (
+                done,
+                RetryLater(later, "boom"),
+                RetryLater(later, "later", counts=False),
+                GaveUp("no"),
+                Released(),
+                Parked("nobody"),
+            ),
+            (60, 15, 5, 4, 8, 2),
+        )[0]
+
+    def _any_reply(self, lease: Lease) -> Reply:
+        chance = self._chance
+        parts = [f"{lease.key}#{lease.number} part {i}" for i in range(1, chance.choice((0, 1, 1, 1, 2, 3)) + 1)]
+        usage = Usage(chance.randrange(1_000), chance.randrange(500), chance.randrange(9), chance.randrange(9))
+        return Reply(
+            text=chance.choice((parts, parts, parts[0])) if parts else None,
+            session=chance.choice((None, "session-1", "session-1", "session-2")),
+            usage=chance.choice((usage, usage, NO_USAGE)),
+        )
+
+    async def workers_renew(self) -> None:
+        for worker in self._awake():
+            alive = await self._backend.renew(worker.id, TERM_MS, worker.names)
+            self._note("renew", worker.id, alive)
+            self._oracle.renewed(worker.id, TERM_MS, worker.names, self._clock.now(), answer=alive)
+            if not alive:
+                await self._stop_or_go_on(worker)
+
+    async def somebody_reaps(self) -> None:
+        lanes = await self._backend.reap()
+        self._note("reap", lanes)
+        self._oracle.reaped(self._clock.now(), answer=lanes)
+        self.tally["reaped"] += lanes
+
+    async def calls_travel_together(self) -> None:
+        """Calls that wait at the same time may share a transaction; each must end as if it had been alone."""
+        if self._chance.random() < 0.5:
+            await self._claim_together()
+            return
+        arrivals = [[self._new_arrival(self._chance.choice(CONVERSATIONS))] for _ in range(2)]
+        busy = [worker for worker in self._awake() if worker.held]
+        ends = [(worker, worker.held.pop()) for worker in busy]
+        calls = [(worker, Call(lease, self._any_outcome(lease), take_next=False)) for worker, lease in ends]
+        self._note("together", "accept", len(arrivals), "commit", len(calls))
+        accepts = [self._backend.accept(arrival) for arrival in arrivals]
+        commits = [self._backend.commit(call.lease, call.outcome) for _, call in calls]
+        acceptances, answers = await asyncio.gather(asyncio.gather(*accepts), asyncio.gather(*commits))
+        for arrival, acceptance in zip(arrivals, acceptances, strict=True):
+            self._accepted(arrival, acceptance)
+        for (worker, call), answer in zip(calls, answers, strict=True):
+            self._committed(worker, call, answer)
+
+    async def _claim_together(self) -> None:
+        kind = self._chance.choice(KINDS)
+        workers = [worker for worker in self._awake() if not self._oracle.workers[worker.id].dead]
+        claims = [self._backend.claim(worker.id, kind, most=2) for worker in workers]
+        for worker, leases in zip(workers, await asyncio.gather(*claims), strict=True):
+            self._claimed(worker, kind, 2, leases)
+            self._receive(worker, leases)
+
+    # What goes wrong
+
+    async def a_worker_freezes(self) -> None:
+        """SIGSTOP, a long collection, a virtual machine on the move. It comes back and knows of nothing."""
+        worker = self._chance.choice([worker for worker in self._workers if worker.held] or self._workers)
+        worker.frozen_until = self._clock.monotonic() + self._chance.choice((3, 7, 12))
+        self._note("freeze", worker.id)
+        self.tally["frozen"] += 1
+
+    async def a_worker_crashes(self) -> None:
+        worker = self._chance.choice(self._workers)
+        self._note("crash", worker.id)
+        self.tally["crashed"] += 1
+        await self._replace(worker)
+
+    async def a_worker_leaves(self) -> None:
+        if awake := self._awake():
+            worker = self._chance.choice(awake)
+            self._note("leave", worker.id)
+            await self._backend.leave(worker.id)
+            self._oracle.left(worker.id, self._clock.now())
+            self.tally["left"] += 1
+            await self._stop_or_go_on(worker)
+
+    async def the_wall_clock_jumps(self) -> None:
+        ms = self._chance.choice((-20_000, -3_000, -1, 1, 3_000, 20_000, 3_600_000))
+        self._note("the wall clock jumps", ms)
+        self._clock.jump(ms)
+        self.tally["clock jumped"] += 1
+
+    async def time_passes(self) -> None:
+        self._clock.advance(self._chance.choice((1, 10, 300, 1_500, 4_000)))
+        self._note("time passes")
+
+    # Operators
+
+    async def an_operator_steers(self) -> None:
+        kind, key = self._chance.choice(KINDS), self._chance.choice(CONVERSATIONS)
+        verb = self._chance.choice(("pause", "pause", "resume", "resume", "resume", "unpark", "unpark"))
+        self._note(verb, kind.name, key)
+        self.tally[verb] += 1
+        await self._steer(verb, kind, key)
+
+    async def _steer(self, verb: str, kind: Kind, key: str) -> None:
+        match verb:
+            case "pause":
+                self._oracle.paused(kind, key, answer=await self._backend.pause(key, kind))
+            case "resume":
+                self._oracle.resumed(kind, key, answer=await self._backend.resume(key, kind))
+            case _:
+                self._oracle.unparked(kind, key, self._clock.now(), answer=await self._backend.unpark(key, kind))
+
+    async def an_operator_looks(self) -> None:
+        await check_overview(self._oracle, self._backend)
+        await check_story(self._oracle, self._backend, self._chance.choice(CONVERSATIONS))
+
+    # The end
+
+    async def drain(self) -> None:
+        """I12: the faults stop, one good worker is left, and everything gets its answer."""
+        unsure = [(worker, call) for worker in self._workers for call in worker.unsure]
+        self._workers.clear()
+        worker = await self._hire()
+        for _ in range(DRAIN_ROUNDS):
+            await self._put_in_order(worker)
+            await self._work_off(worker)
+            if all(view.pending == 0 for view in self._views):
+                break
+        else:
+            raise Violation(f"I12 not everything drained | {self._views}")
+        for lost, call in unsure:
+            await self._ask_at_last(lost, call)
+        await check_totals(self._oracle, self._backend, self._heard)
+
+    async def _put_in_order(self, worker: SimulatedWorker) -> None:
+        dues = [view.due_at for view in self._views if view.due_at is not None]
+        self._clock.advance(max([TERM_MS + 1, *(due - self._clock.now() for due in dues)]))
+        alive = await self._backend.renew(worker.id, TERM_MS, worker.names)
+        self._oracle.renewed(worker.id, TERM_MS, worker.names, self._clock.now(), answer=alive)
+        await self.somebody_reaps()
+        for kind, key in list(self._oracle.accounts):
+            await self._steer("resume", kind, key)
+            await self._steer("unpark", kind, key)
+        await self._look()
+
+    async def _work_off(self, worker: SimulatedWorker) -> None:
+        for kind in KINDS:
+            while leases := await self._claim_all(worker, kind):
+                for lease in leases:
+                    done = Delivered() if kind is Kind.OUT else Replied(self._any_reply(lease))
+                    answer = await self._backend.commit(lease, done)
+                    self._committed(worker, Call(lease, done, take_next=False), answer)
+                await self._look()
+
+    async def _claim_all(self, worker: SimulatedWorker, kind: Kind) -> list[Lease]:
+        leases = await self._backend.claim(worker.id, kind, most=len(CONVERSATIONS))
+        self._claimed(worker, kind, len(CONVERSATIONS), leases)
+        return leases
+
+    async def _ask_at_last(self, worker: SimulatedWorker, call: Call) -> None:
+        """However late a commit is repeated, it is told what it was told the first time."""
+        answer = await self._backend.commit(call.lease, call.outcome)
+        self._committed(worker, replace(call, take_next=False), answer)
+        await self._look()
