@@ -147,7 +147,6 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from
 CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
 Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
 Argv = Annotated[list[str], Meta(min_length=1, description='a list like ["python3", "agent.py"]')]
-Path_ = Annotated[str, Meta(pattern="^/[!-~]*$", description='a path like "/hooks/site"')]
 
 # The tables of turnlane.toml.
 
@@ -190,11 +189,12 @@ class WebhookChannel(Table, frozen=True, kw_only=True):
     kind: Literal["webhook"] = "webhook"
     secret: Secret | None = None
     reply_url: Url | None = None
-    path: Path_ | None = None
 
 
 class WebChannel(Table, frozen=True, kw_only=True):
     kind: Literal["web"] = "web"
+    public: bool = False
+    """Whether the chat page is served where others can reach it, too."""
 
 
 class TerminalChannel(Table, frozen=True, kw_only=True):
@@ -210,13 +210,14 @@ class CommandAgent(Table, frozen=True, kw_only=True):
     command: Argv
     cwd: str | None = None
     env: dict[str, Secret] = field(default_factory=dict)
-    timeout: Duration | None = None
 
 
 class HttpAgent(Table, frozen=True, kw_only=True):
     kind: Literal["http"] = "http"
     url: Url
+    headers: dict[str, Secret] = field(default_factory=dict)
     timeout: Duration | None = None
+    """None: as long as the lane's `turn_deadline` allows."""
 
 
 ChannelSettings = WebhookChannel | WebChannel | TerminalChannel
@@ -637,6 +638,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if "://" not in settings.backend:
         yield f'backend: expected a URL like "sqlite:///turnlane.db", got {_shown(settings.backend)}'
     yield from _unrouted(settings)
+    yield from _unusable_secrets(settings)
     yield from _exposed(settings)
 
 
@@ -669,6 +671,18 @@ def _unrouted(settings: Settings) -> Iterator[str]:
             )
 
 
+def _unusable_secrets(settings: Settings) -> Iterator[str]:
+    """Asked of the channel itself, before it is built, while the place is still known."""
+    from turnlane.channels.secret import Secret as HookSecret
+
+    for name, channel in settings.channels.items():
+        if isinstance(channel, WebhookChannel) and channel.secret is not None:
+            try:
+                HookSecret(channel.secret.reveal())
+            except InvalidSettings as error:
+                yield f"[channels.{name}] secret: {error}"
+
+
 def _exposed(settings: Settings) -> Iterator[str]:
     """Bound to loopback all is open to the person at the machine; bound to anything else it needs its secrets."""
     if settings.listen.is_loopback:
@@ -694,6 +708,7 @@ _EXPECTED: Mapping[object, str] = {
     Url: 'a URL like "http://127.0.0.1:9000/turns"',
     Address: 'HOST:PORT like "127.0.0.1:8484"',
     str: "a text",
+    bool: "true or false",
     dict[str, Secret]: "a table of texts",
 }
 

@@ -1,0 +1,1 @@
+"""What is typed: one file a verb, imported when it is called."""

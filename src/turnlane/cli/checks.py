@@ -1,0 +1,295 @@
+"""The checks of `turnlane doctor`, each a question about the world and its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from turnlane.backends import Backend, open_backend
+from turnlane.cli.common import file_of
+from turnlane.cli.migrate import schema_version
+from turnlane.cli.table import relative, took
+from turnlane.clock import Clock, SystemClock
+from turnlane.errors import BackendError, InvalidSettings
+from turnlane.settings import CommandAgent, HttpAgent, Settings, WebChannel, WebhookChannel, variables, without_password
+
+DISK_BYTES_LOW = 1_000_000_000
+DISK_BYTES_NEEDED = 50_000_000
+OPEN_SECONDS_MAX = 15.0
+INTEGRITY_SECONDS_MAX = 20.0
+CONNECT_SECONDS_MAX = 3.0
+CLOCK_MS_AHEAD_MAX = 5_000
+YEAR_2026 = 1_767_225_600_000
+YEAR_2100 = 4_102_444_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    status: Literal["ok", "warning", "broken"]
+    text: str
+    next: str | None = None
+
+
+# The machine
+
+
+def machine() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", "ok", f"Python {version}")
+    yield from _sqlite()
+    now = SystemClock().now()
+    if YEAR_2026 <= now < YEAR_2100:
+        yield Finding("clock", "ok", "the date is plausible")
+    else:
+        yield Finding("clock", "broken", "the date of this machine cannot be right", "set its clock, best by NTP")
+
+
+def _sqlite() -> Iterator[Finding]:
+    from turnlane.backends.sqlite.file import SQLITE_VERSION_MIN
+
+    if sqlite3.sqlite_version_info >= SQLITE_VERSION_MIN:
+        yield Finding("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")
+    else:
+        needed = ".".join(map(str, SQLITE_VERSION_MIN))
+        step = f"use a Python with SQLite {needed} or newer"
+        yield Finding("sqlite", "broken", f"SQLite {sqlite3.sqlite_version} is too old", step)
+
+
+def foreign_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    known = variables()
+    for name in sorted(environ):
+        if name.startswith("TURNLANE_") and name not in known:
+            step = "ignore this if it is yours, such as one that { env = … } names"
+            yield Finding("settings", "warning", f"{name} is set, but is no setting", step)
+
+
+# The store
+
+
+async def store(settings: Settings) -> AsyncIterator[Finding]:
+    try:
+        file = file_of(settings.backend)
+        backend = open_backend(settings.backend)
+    except InvalidSettings as error:
+        yield Finding("backend", "broken", str(error), "change `backend` in the settings")
+        return
+    if file is None:
+        yield Finding("backend", "ok", f"{without_password(settings.backend)} keeps nothing once its process ends")
+        return
+    folder = list(_folder(file))
+    for finding in folder:
+        yield finding
+    if not file.exists():
+        yield Finding("backend", "ok", f"{file} is not there yet; the first start makes it")
+    elif all(finding.status != "broken" for finding in folder):
+        async for finding in _opened(backend, settings.backend, file):
+            yield finding
+
+
+def _folder(file: Path) -> Iterator[Finding]:
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        yield Finding("disk", "broken", f"the folder {folder} does not exist", f"mkdir -p {folder}")
+        return
+    for path in (folder, file):
+        if path.exists() and not os.access(path, os.W_OK):
+            step = "give the user who runs turnlane the right to write, to the file and its folder"
+            yield Finding("disk", "broken", f"{path} cannot be written", step)
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 1e9:.1f} GB free in {folder}"
+    if free < DISK_BYTES_NEEDED:
+        yield Finding("disk", "broken", said, "free some space; a full disk takes no message in")
+    elif free < DISK_BYTES_LOW:
+        yield Finding("disk", "warning", said, "free some space before it runs out")
+    else:
+        yield Finding("disk", "ok", said)
+
+
+async def _opened(backend: Backend, url: str, file: Path) -> AsyncIterator[Finding]:
+    try:
+        async with asyncio.timeout(OPEN_SECONDS_MAX):
+            before = await schema_version(url)
+            await backend.open()
+            after = await schema_version(url)
+    except BackendError as error:
+        yield Finding("backend", "broken", str(error), "mend it, then ask again")
+        return
+    except TimeoutError:
+        step = "close the program that holds the file, or look at the disk"
+        yield Finding("backend", "broken", f"{file} did not open within {OPEN_SECONDS_MAX:.0f}s", step)
+        return
+    try:
+        migrated = "" if before == after else f", migrated from {before}"
+        yield Finding("backend", "ok", f"{file} opens; schema {after}{migrated}")
+        yield await asyncio.to_thread(_integrity, file, SystemClock())
+        async for finding in _contents(backend, SystemClock().now()):
+            yield finding
+    except BackendError as error:
+        yield Finding("backend", "broken", str(error), "mend it, then ask again")
+    finally:
+        await backend.close()
+
+
+def _integrity(file: Path, clock: Clock) -> Finding:
+    """Reads the whole file, so it is given up on when that takes too long."""
+    started = clock.monotonic()
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        connection.set_progress_handler(lambda: clock.monotonic() - started > INTEGRITY_SECONDS_MAX, 10_000)
+        (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        step = f"run `PRAGMA quick_check` on a copy of {file} when there is time"
+        return Finding("integrity", "warning", f"not checked to the end: {error}", step)
+    except sqlite3.DatabaseError as error:
+        return Finding("integrity", "broken", f"{file} is damaged: {error}", "stop turnlane and restore a backup")
+    finally:
+        connection.close()
+    if said != "ok":
+        return Finding("integrity", "broken", f"{file} is damaged: {said}", "stop turnlane and restore a backup")
+    return Finding("integrity", "ok", "no damage found")
+
+
+async def _contents(backend: Backend, now: int) -> AsyncIterator[Finding]:
+    counts = await backend.counts()
+    for finding in [*_workers(counts.workers_live, counts.messages_waiting), *await _clock_of(backend, now)]:
+        yield finding
+    stale = [lock for lock in await backend.locks() if (lock.worker_alive_until or 0) < now]
+    if stale:
+        oldest = relative(min(lock.since for lock in stale), now)
+        step = "any running worker takes them over by itself; start one with `turnlane run`"
+        yield Finding("locks", "warning", f"{len(stale)} held by lost workers, the oldest claimed {oldest}", step)
+    else:
+        yield Finding("locks", "ok", f"{counts.locks} held, none stale")
+    for name, many, text, step in [
+        ("deadletters", counts.dead_letters, "turns were given up on", "look at `turnlane deadletters`"),
+        ("outbox", counts.deliveries_failed, "replies were given up on", "look at `turnlane outbox --state failed`"),
+        ("lanes", counts.lanes.get("parked", 0), "lanes are parked", "look at `turnlane lanes --state parked`"),
+    ]:
+        yield Finding(name, "warning", f"{many} {text}", step) if many else Finding(name, "ok", f"no {text}")
+
+
+def _workers(live: int, waiting: int) -> Iterator[Finding]:
+    if waiting and not live:
+        step = "start `turnlane run` or `turnlane worker`"
+        yield Finding("workers", "warning", f"{waiting} messages wait and no worker is live", step)
+    else:
+        yield Finding("workers", "ok", f"{live} live, {waiting} messages wait")
+
+
+async def _clock_of(backend: Backend, now: int) -> list[Finding]:
+    newest = await backend.events(after=-1)
+    if newest and newest[-1].event.at - now > CLOCK_MS_AHEAD_MAX:
+        text = f"the newest event is from {took(newest[-1].event.at - now)} in the future: a clock was set back"
+        return [Finding("clock", "warning", text, "keep the clocks of all machines right, best by NTP")]
+    return []
+
+
+# The port
+
+
+async def port(settings: Settings) -> AsyncIterator[Finding]:
+    listen = settings.listen
+    if listen.port == 0:
+        yield Finding("port", "ok", "any free port is taken at start")
+        return
+    try:
+        _bind(listen.host, listen.port)
+    except OSError as error:
+        if await asyncio.to_thread(_answers_as_turnlane, listen):
+            yield Finding("port", "ok", f"turnlane already serves http://{listen}/")
+        else:
+            step = f"stop what uses {listen}, or choose another with --listen"
+            yield Finding("port", "broken", f"cannot listen on {listen}: {error.strerror}", step)
+    else:
+        yield Finding("port", "ok", f"{listen} is free")
+
+
+def _bind(host: str, number: int) -> None:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+
+
+def _answers_as_turnlane(listen: str) -> bool:
+    # Straight to the address, whatever proxy the environment names.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{listen}/healthz", timeout=CONNECT_SECONDS_MAX) as answer:
+            return bool(json.loads(answer.read(10_000)) == {"status": "up"})
+    except (OSError, ValueError):
+        return False
+
+
+# Channels and agents
+
+
+async def channels(settings: Settings) -> AsyncIterator[Finding]:
+    for name, channel in settings.channels.items():
+        check = f"channel {name}"
+        match channel:
+            case WebhookChannel(reply_url=None):
+                step = f"set reply_url in [channels.{name}]"
+                yield Finding(check, "warning", "has no reply_url, so no reply can leave", step)
+            case WebhookChannel(reply_url=str(url)):
+                yield await _reachable(check, url, "replies wait and are tried again meanwhile; start it")
+            case WebChannel(public=False) if not settings.listen.is_loopback:
+                step = f"set public = true in [channels.{name}] if everybody may chat"
+                yield Finding(check, "warning", f"the chat page is not served on {settings.listen}", step)
+            case _:
+                yield Finding(check, "ok", channel.kind)
+        if isinstance(channel, WebhookChannel) and channel.secret is None:
+            step = f"set secret in [channels.{name}]"
+            yield Finding(check, "warning", "has no secret: every program on this machine may post", step)
+
+
+async def agents(settings: Settings) -> AsyncIterator[Finding]:
+    for name, agent in settings.agents.items():
+        check = f"agent {name}"
+        match agent:
+            case CommandAgent():
+                yield _program(check, name, agent)
+            case HttpAgent():
+                yield await _reachable(check, agent.url, "turns are tried again meanwhile; start it")
+            case _:
+                yield Finding(check, "ok", agent.kind)
+
+
+def _program(check: str, name: str, agent: CommandAgent) -> Finding:
+    if agent.cwd is not None and not Path(agent.cwd).is_dir():
+        return Finding(check, "broken", f"the folder {agent.cwd} does not exist", f"change cwd in [agents.{name}]")
+    program = agent.command[0]
+    path = agent.env["PATH"].reveal() if "PATH" in agent.env else None
+    # A program with a slash in its name is looked for from the folder that the agent runs in.
+    where = str(Path(agent.cwd or ".", program)) if "/" in program else program
+    found = shutil.which(where, path=path)
+    if found is None:
+        step = f"install it, or write its whole path in [agents.{name}] command"
+        return Finding(check, "broken", f"the program {program!r} cannot be found or run", step)
+    return Finding(check, "ok", f"command, runs {found}")
+
+
+async def _reachable(check: str, url: str, step: str) -> Finding:
+    parts = urlsplit(url)
+    host, number = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            _, writer = await asyncio.open_connection(host, number)
+    except (OSError, TimeoutError) as error:
+        cause = getattr(error, "strerror", None) or "no answer in time"
+        return Finding(check, "warning", f"nobody answers at {host}:{number} ({cause})", step)
+    writer.close()
+    await writer.wait_closed()
+    return Finding(check, "ok", f"{host}:{number} answers")

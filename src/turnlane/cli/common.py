@@ -1,0 +1,126 @@
+"""What the verbs share: options, settings, an open store, and how times and JSON are written."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+import click
+
+from turnlane.backends import Backend, open_backend
+from turnlane.errors import InvalidSettings, NotFound
+from turnlane.http.wire import to_json
+from turnlane.settings import Settings, load
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_FILE = Path("turnlane.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line says about the settings."""
+
+    config: Path | None = None
+    backend: str | None = None
+    listen: str | None = None
+    log_format: str | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file named, else ./turnlane.toml if there is one."""
+        return self.config or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+
+    def load(self) -> Settings:
+        overrides = {"backend": self.backend, "listen": self.listen, "log_format": self.log_format}
+        return load(self.file, os.environ, overrides)
+
+    def arguments(self) -> list[str]:
+        """The same, to be given to another process."""
+        named = {
+            "--config": self.config,
+            "--backend": self.backend,
+            "--listen": self.listen,
+            "--log-format": self.log_format,
+        }
+        return [word for option, value in named.items() if value is not None for word in (option, str(value))]
+
+
+_CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Settings file. Default: ./turnlane.toml if it is there.",
+)
+_BACKEND = click.option("--backend", metavar="URL", help="Where everything is stored, like sqlite:///turnlane.db.")
+_LISTEN = click.option("--listen", metavar="HOST:PORT", help="Where the server listens. Default: 127.0.0.1:8484.")
+_LOG_FORMAT = click.option("--log-format", type=click.Choice(["human", "json"]), help="How log lines look.")
+
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Answer in JSON, as documented in docs/reference/cli.md."
+)
+limit = click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, metavar="N")
+
+
+def reads_store(function: Function) -> Function:
+    """Hand the verb a `given` made of --config and --backend."""
+    return _with_options(function, [_CONFIG, _BACKEND])
+
+
+def runs(function: Function) -> Function:
+    """Hand the verb a `given` made of all four common options."""
+    return _with_options(function, [_CONFIG, _BACKEND, _LISTEN, _LOG_FORMAT])
+
+
+def _with_options(function: Function, options: list[Callable[[Function], Function]]) -> Function:
+    @functools.wraps(function)
+    def verb(*context: click.Context, **arguments: Any) -> Any:
+        named = {name: arguments.pop(name) for name in Given.__dataclass_fields__ if name in arguments}
+        return function(*context, Given(**named), **arguments)
+
+    for option in reversed(options):
+        verb = option(verb)
+    return verb  # type: ignore[return-value]
+
+
+@asynccontextmanager
+async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[Backend]:
+    """The store, for as long as the block runs. One that is not there yet is made only if the verb has a reason to."""
+    if settings.backend.startswith("memory:"):
+        raise InvalidSettings("memory:// lives inside one running process; name a stored backend with --backend")
+    file = file_of(settings.backend)
+    if file is not None and not file.exists() and not create:
+        raise NotFound(f"there is no {file} yet; start `turnlane run` here, or name another store with --backend")
+    backend = open_backend(settings.backend)
+    try:
+        await backend.open()
+        yield backend
+    finally:
+        await backend.close()
+
+
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite store: `turnlane.db` of `sqlite:///turnlane.db`."""
+    if not url.startswith("sqlite:"):
+        return None
+    from turnlane.backends.sqlite.file import Location
+
+    return Location(url).path
+
+
+def conversation_named(text: str) -> str:
+    """A key as the store has it, from what was typed: `site/alice smith` is `site/alice%20smith`."""
+    channel, _, rest = text.partition("/")
+    if not channel or not rest:
+        raise click.BadParameter(f"{text!r} is no conversation; write CHANNEL/ROOM, such as web/alice")
+    return "/".join([channel, *(quote(unquote(part), safe="") for part in rest.split("/"))])
+
+
+def echo_json(value: object) -> None:
+    click.echo(to_json(value))

@@ -1,0 +1,155 @@
+"""`turnlane send`: puts a message in, as the person, whether or not a server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+
+import click
+
+from turnlane.backends import Backend
+from turnlane.backends.base import Acceptance, Arrival
+from turnlane.channels.incoming import check_name, check_text
+from turnlane.cli import common
+from turnlane.cli.main import EXIT_WAITED, Failed
+from turnlane.cli.table import one_line
+from turnlane.clock import SystemClock
+from turnlane.errors import InvalidMessage
+from turnlane.model.message import (
+    ORIGIN_ID_BYTES_MAX,
+    SENDER_BYTES_MAX,
+    Message,
+    channel_of,
+    conversation_key,
+    local_part,
+)
+from turnlane.model.view import TurnView
+from turnlane.settings import Settings, policy_for
+
+LOOK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What became of the message, as `--json` has it."""
+
+    verdict: str
+    conversation: str
+    message: str
+    seq: int
+    workers_live: int
+    turn: int | None = None
+    outcome: str | None = None
+    cause: str | None = None
+    replies: tuple[str, ...] = ()
+
+
+@click.command()
+@click.argument("conversation")
+@click.argument("text")
+@click.option("--id", "origin_id", metavar="ID", help="The message's own id; sent twice, it is taken in once.")
+@click.option("--sender", metavar="NAME", help="Who says it. Default: the conversation's own name.")
+@click.option("--wait", "seconds", type=click.FloatRange(0), metavar="SECONDS", help="Wait for the reply and print it.")
+@common.as_json
+@common.reads_store
+def command(
+    given: common.Given,
+    conversation: str,
+    text: str,
+    origin_id: str | None,
+    sender: str | None,
+    seconds: float | None,
+    as_json: bool,
+) -> None:
+    """Put TEXT into CONVERSATION (CHANNEL/ROOM, such as web/alice) as the person. `-` reads TEXT from standard input.
+
+    Works with no server running: the message is stored, and answered once a worker runs.
+    """
+    settings = given.load()
+    message = _message(conversation, sys.stdin.read() if text == "-" else text, origin_id, sender)
+    said = asyncio.run(_send(settings, message, seconds))
+    if as_json:
+        common.echo_json(said)
+    else:
+        _tell(said, waited=seconds is not None)
+    if said.outcome == "dead_letter":
+        raise Failed(f"turn {said.turn} was given up on: {said.cause}; see `turnlane deadletters`")
+    if seconds is not None and said.outcome is None:
+        raise Failed(f"no reply within {seconds:g}s; `turnlane show {said.conversation}` tells more", EXIT_WAITED)
+
+
+def _message(conversation: str, text: str, origin_id: str | None, sender: str | None) -> Message:
+    typed = common.conversation_named(conversation)
+    clock = SystemClock()
+    message = Message(
+        channel=channel_of(typed),
+        origin_id=f"cli-{clock.token()}" if origin_id is None else origin_id,
+        conversation=typed,
+        sender=local_part(typed) if sender is None else sender,
+        text=text,
+        sent_at=clock.now(),
+    )
+    for name, value in {"text": text, "--id": message.origin_id, "--sender": message.sender}.items():
+        if not _is_utf8(value):
+            raise InvalidMessage(f"{name} is not valid UTF-8; set the terminal to UTF-8 and type it again")
+    check_name("text", text.strip(), len(text) * 4)
+    check_text("text", text)
+    check_name("--id", message.origin_id, ORIGIN_ID_BYTES_MAX)
+    check_name("--sender", message.sender, SENDER_BYTES_MAX)
+    conversation_key(typed)  # refuses one that is too long
+    return message
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+async def _send(settings: Settings, message: Message, seconds: float | None) -> Said:
+    arrival = Arrival(message, policy_for(settings, message.channel))
+    async with common.opened(settings, create=True) as backend:
+        (acceptance,) = await backend.accept([arrival])
+        turn = await _turn_over(backend, message.conversation, acceptance.seq, seconds) if seconds is not None else None
+        return await _said(backend, message, acceptance, turn)
+
+
+async def _turn_over(backend: Backend, conversation: str, seq: int, seconds: float) -> TurnView | None:
+    """The turn that took the message up, once it is over; None if it is not over in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                story = await backend.story(conversation)
+                turns = story.turns if story else ()
+                if found := next((turn for turn in turns if turn.first <= seq <= turn.last), None):
+                    return found
+                await backend.changed(LOOK_AGAIN_SECONDS)
+    except TimeoutError:
+        return None
+
+
+async def _said(backend: Backend, message: Message, acceptance: Acceptance, turn: TurnView | None) -> Said:
+    counts = await backend.counts()
+    replies: tuple[str, ...] = ()
+    if turn is not None and (story := await backend.story(message.conversation)) is not None:
+        replies = tuple(delivery.text for delivery in story.deliveries if delivery.turn == turn.number)
+    return Said(
+        verdict=acceptance.verdict,
+        conversation=message.conversation,
+        message=message.id,
+        seq=acceptance.seq,
+        workers_live=counts.workers_live,
+        turn=turn.number if turn else None,
+        outcome=turn.outcome if turn else None,
+        cause=turn.cause if turn else None,
+        replies=replies,
+    )
+
+
+def _tell(said: Said, *, waited: bool) -> None:
+    state = "accepted" if said.verdict == "accepted" else "duplicate, nothing changed"
+    # With --wait the reply alone goes to standard output, so that a script can use it.
+    click.echo(f"{state}: {one_line(said.message)} is message {said.seq} of {said.conversation}", err=waited)
+    if not said.workers_live and said.outcome is None:
+        click.echo("no worker is running; it is stored, and `turnlane run` will answer it", err=True)
+    for reply in said.replies:
+        click.echo(reply)

@@ -1,0 +1,127 @@
+"""`turnlane show`: the story of one conversation, readable like a chat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from turnlane.cli import common
+from turnlane.cli.table import cells_wide, local_time, one_line, relative, state_colour, took
+from turnlane.clock import SystemClock
+from turnlane.errors import NotFound
+from turnlane.model.lane import Kind
+from turnlane.model.message import Message
+from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
+from turnlane.settings import Settings
+
+NAME_CELLS_MAX = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that happened. Equal times are told in the order of `rank`: said, tried, decided, sent."""
+
+    at: int
+    rank: int
+    name: str
+    text: str
+    note: str = ""
+    colour: str | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.at, self.rank
+
+
+@click.command()
+@click.argument("conversation")
+@common.limit
+@common.as_json
+@common.reads_store
+def command(given: common.Given, conversation: str, limit: int, as_json: bool) -> None:
+    """Tell the story of CONVERSATION: messages, turns with their attempts, and deliveries in time order."""
+    key = common.conversation_named(conversation)
+    story = asyncio.run(_story(given.load(), key, limit))
+    if story is None:
+        raise NotFound(f"no conversation {key!r}; `turnlane lanes` lists them")
+    if as_json:
+        common.echo_json(story)
+    else:
+        _tell(story)
+
+
+async def _story(settings: Settings, key: str, limit: int) -> Story | None:
+    async with common.opened(settings) as backend:
+        return await backend.story(key, limit=limit)
+
+
+def _tell(story: Story) -> None:
+    now = SystemClock().now()
+    click.secho(story.conversation, bold=True)
+    for lane in story.lanes:
+        click.echo(_lane(lane, now))
+    told = sorted(_happened(story), key=lambda line: line.order)
+    width = min(max((cells_wide(line.name) for line in told), default=0), NAME_CELLS_MAX)
+    day = ""
+    for line in told:
+        moment = local_time(line.at)
+        if day != (day := f"{moment:%A, %Y-%m-%d}"):
+            click.secho(f"\n{day}", dim=True)
+        blanks = " " * (width - cells_wide(line.name))
+        note = click.style(f"  ({line.note})", dim=True) if line.note else ""
+        click.echo(f"{moment:%H:%M:%S}  {click.style(line.name, fg=line.colour)}{blanks}  {line.text}{note}")
+
+
+def _lane(lane: LaneView, now: int) -> str:
+    what = {Kind.TURN: "turns", Kind.OUT: "sending"}.get(lane.kind, lane.kind.name.lower())
+    state = click.style(lane.state, fg=state_colour(lane.state))
+    waiting = f", {lane.pending} waiting" if lane.pending else ""
+    due = f", due {relative(lane.due_at, now)}" if lane.due_at is not None else ""
+    return f"  {what}: {state}{waiting}{due}"
+
+
+def _happened(story: Story) -> Iterator[Line]:
+    agents = {turn.number: turn.agent for turn in story.turns}
+    yield from map(_message, story.messages)
+    yield from map(_attempt, story.attempts)
+    yield from map(_turn, story.turns)
+    for delivery in story.deliveries:
+        yield _delivery(delivery, agents.get(delivery.turn or 0, delivery.kind))
+
+
+def _message(message: Message) -> Line:
+    files = f"{len(message.attachments)} attached" if message.attachments else ""
+    return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), files, "cyan")
+
+
+def _attempt(attempt: AttemptView) -> Line:
+    what = "turn" if attempt.kind is Kind.TURN else "delivery"
+    cause = f": {one_line(attempt.cause)}" if attempt.cause else ""
+    text = f"{what} {attempt.number}, attempt {attempt.attempt} {attempt.result}{cause}"
+    return Line(attempt.at, 1, "--", text, colour="yellow")
+
+
+def _turn(turn: TurnView) -> Line:
+    if turn.outcome == "dead_letter":
+        text = f"turn {turn.number} given up after {turn.attempt} attempts: {one_line(turn.cause or 'no cause told')}"
+        return Line(turn.ended_at, 2, "--", text, colour="red")
+    tokens = f", {turn.usage.input_tokens}+{turn.usage.output_tokens} tokens" if turn.usage.input_tokens else ""
+    many = turn.last - turn.first + 1
+    messages = f"{many} message{'s' if many > 1 else ''}"
+    text = f"turn {turn.number} answered {messages} in {took(turn.ended_at - turn.started_at)}"
+    attempt = f"attempt {turn.attempt}" if turn.attempt > 1 else ""
+    return Line(turn.ended_at, 2, "--", text + tokens, attempt)
+
+
+def _delivery(delivery: DeliveryView, name: str) -> Line:
+    match delivery.state:
+        case "sent":
+            note, colour = f"sent after {took((delivery.settled_at or 0) - delivery.queued_at)}", "green"
+        case "failed":
+            note, colour = f"not sent: {one_line(delivery.cause or 'no cause told')}", "red"
+        case _:
+            note, colour = f"waits to be sent{f', {one_line(delivery.cause)}' if delivery.cause else ''}", "yellow"
+    return Line(delivery.queued_at, 3, one_line(name), one_line(delivery.text), note, colour)
