@@ -1,0 +1,34 @@
+"""What the HTTP surface needs of the application, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from turnlane.backends.base import Backend
+from turnlane.channels.base import Channel, Received
+from turnlane.clock import Clock
+from turnlane.model.event import Event
+from turnlane.model.message import Message
+
+
+class Bot(Protocol):
+    """The part of `turnlane.app.Bot` that is served."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def channels(self) -> Mapping[str, Channel]: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def operator_token(self) -> str | None: ...
+
+    def emit(self, event: Event) -> None:
+        """Tell this process's listeners a fact that is not in the store."""
+
+    async def receive(self, messages: Sequence[Message]) -> Received:
+        """Store the messages. Returns only after they are durable; raises BackendUnavailable."""

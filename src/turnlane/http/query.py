@@ -1,0 +1,80 @@
+"""What a request asks for: query parameters and keys of conversations, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TypeVar
+from urllib.parse import quote, unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+T = TypeVar("T", bound=str)
+
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 1000
+CURSOR_MAX = 2**63 - 1
+
+
+class Query:
+    """The query of one request. Each refusal is a 400 that names the parameter and what it may be."""
+
+    def __init__(self, request: Request, *known: str) -> None:
+        self._given = request.query_params
+        for name in self._given:
+            if name not in known:
+                raise _refusal(name, f"there is no such parameter{_suggestion(name, known)}")
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def word(self, name: str, words: Sequence[T]) -> T | None:
+        given = self._given.get(name)
+        if given is None:
+            return None
+        for word in words:
+            if given == word:
+                return word
+        raise _refusal(name, f"use one of {', '.join(words)}")
+
+    def number(self, name: str, *, default: int, lowest: int, highest: int) -> int:
+        given = self._given.get(name)
+        return default if given is None else whole_number(name, given, lowest=lowest, highest=highest)
+
+    def limit(self) -> int:
+        return self.number("limit", default=LIMIT_DEFAULT, lowest=1, highest=LIMIT_MAX)
+
+
+def whole_number(name: str, given: str, *, lowest: int, highest: int) -> int:
+    digits = given.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 20 and lowest <= int(given) <= highest:
+        return int(given)
+    raise _refusal(name, f"use a whole number from {lowest} to {highest}")
+
+
+def _refusal(name: str, what: str) -> HTTPException:
+    return HTTPException(400, f"query parameter {name[:50]!r}: {what}")
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(known)}" if known else "; this path takes none"
+
+
+def written_after(request: Request, prefix: str) -> str:
+    """The rest of the path as it was written. The server has decoded `path`, where an encoded slash looks like any."""
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("latin-1").partition("?")[0].partition(prefix)[2]
+
+
+def conversation_key_in(written: str) -> str:
+    """The key that stands in a path, exactly as the store knows it.
+
+    A key is percent-encoded already, so it is written in the path as it is: `/api/conversations/site/a%2Fb`. A client
+    that encodes the whole key once more, as one part of the path, is understood too: `site%2Fa%252Fb`.
+    """
+    parts = (written if "/" in written else unquote(written)).split("/")
+    return "/".join(quote(unquote(part), safe="") for part in parts)
