@@ -297,9 +297,9 @@ class Transaction:
             case RetryLater():
                 return self._retry(lane, lease, outcome)
             case GaveUp(cause):
-                return self._give_up(lane, cause)
+                return self._give_up(lane, cause, lease)
             case Released():
-                return self._release(lane)
+                return self._release(lane, lease)
             case Parked(cause):
                 return self._park(lane, cause)
 
@@ -380,7 +380,7 @@ class Transaction:
 
     def _retry(self, lane: Lane, lease: Lease, outcome: RetryLater) -> Verdict:
         if self._used_up(lane, lease, outcome):
-            return self._give_up(lane, outcome.cause)
+            return self._give_up(lane, outcome.cause, lease)
         self._note_attempt(lane, "retried", cause=outcome.cause, retry_at=outcome.at)
         lane.retry(outcome.at, self._now, counts=outcome.counts)
         return "retried"
@@ -396,9 +396,9 @@ class Transaction:
         if lane is not None and lane.held_by(lease.worker, lease.epoch, lease.last):
             self._give_back(lane, cause="the claim was called off")
 
-    def _release(self, lane: Lane) -> Verdict:
+    def _release(self, lane: Lane, lease: Lease | None = None) -> Verdict:
         if lane.kind is Kind.TURN and lane.policy.ack == "claim":
-            return self._give_up(lane, 'it was stopped in the middle, and ack = "claim" never runs a turn twice')
+            return self._give_up(lane, 'it was stopped in the middle, and ack = "claim" never runs a turn twice', lease)
         self._give_back(lane)
         return "released"
 
@@ -412,10 +412,11 @@ class Transaction:
         lane.park(self._now)
         return "parked"
 
-    def _give_up(self, lane: Lane, cause: str) -> Verdict:
+    def _give_up(self, lane: Lane, cause: str, lease: Lease | None = None) -> Verdict:
         """The batch gets its outcome without an answer, is kept, and the lane goes on."""
         if lane.kind is Kind.TURN:
-            self._record_turn(lane, "dead_letter", lane.policy.agent, cause=cause)
+            agent = (lease or lane).policy.agent
+            self._record_turn(lane, "dead_letter", agent, cause=cause)
             self._note("turn.dead_lettered", lane.key, turn=lane.number, attempt=lane.attempt, cause=cause)
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)

@@ -1,0 +1,288 @@
+"""Bot: the only module that knows every part; it builds and connects them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TypeVar
+
+from turnlane.agents.base import Agent
+from turnlane.backends.base import Backend, open_backend
+from turnlane.channels.base import Channel, HookChannel, ListeningChannel, Received
+from turnlane.clock import Clock, SystemClock
+from turnlane.errors import InvalidSettings, NotFound
+from turnlane.flow.receive import receive
+from turnlane.flow.worker import Retention, Worker
+from turnlane.model.event import Event, Fact
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+from turnlane.settings import (
+    AgentSettings,
+    ChannelSettings,
+    CommandAgent,
+    EchoAgent,
+    HttpAgent,
+    Settings,
+    TerminalChannel,
+    WebChannel,
+    WebhookChannel,
+    load,
+    policy_for,
+    policy_of,
+)
+
+REPLY_AGENT = "reply"
+"""The name of the agent that `@bot.reply` makes."""
+
+LOOK_SECONDS = 1.0
+LISTENER = "turnlane-listener"
+
+F = TypeVar("F", bound=Callable[..., object])
+Listener = Callable[[Sequence[Event]], None]
+
+
+class Bot:
+    """Channels, agents and a backend, connected.
+
+    `Bot(Terminal(), backend="sqlite:///hello.db")` makes one in code; `Bot.from_settings(settings)` from turnlane.toml.
+    Values that are not given come from the environment (`TURNLANE_…`) and the defaults.
+    """
+
+    def __init__(
+        self,
+        *channels: Channel,
+        backend: str | None = None,
+        agents: Mapping[str, Agent] | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or load(None, os.environ, {"backend": backend})
+        self.clock = clock or SystemClock()
+        self.channels: dict[str, Channel] = {channel.name: channel for channel in channels}
+        self.agents: dict[str, Agent] = dict(agents or {})
+        self.operator_token = self.settings.operator_token.reveal() if self.settings.operator_token else None
+        self.backend: Backend = open_backend(backend or self.settings.backend, self.clock)
+        self._listeners: list[Listener] = []
+        self._policy = cache(self._policy_for)
+        self._worker: Worker | None = None
+        self._stopping = asyncio.Event()
+
+    @classmethod
+    def from_settings(cls, settings: Settings, clock: Clock | None = None) -> Bot:
+        clock = clock or SystemClock()
+        channels = [_channel(name, channel, clock) for name, channel in settings.channels.items()]
+        agents = {name: _agent(agent) for name, agent in settings.agents.items()}
+        return cls(*channels, agents=agents, settings=settings, clock=clock)
+
+    def reply(self, function: F) -> F:
+        """Decorator: this function answers every turn. It may be async or not, and return text, a Reply, or pieces."""
+        from turnlane.agents.function import Function
+
+        if self.agents:
+            raise InvalidSettings("a bot has one reply function, or agents, but not both; remove one of them")
+        self.agents[REPLY_AGENT] = Function(function)
+        return function
+
+    # What arrives
+
+    async def receive(self, messages: Sequence[Message]) -> Received:
+        """Store the messages. Returns only after they are durable."""
+        return await receive(messages, backend=self.backend, policy_for=self._policy)
+
+    def _policy_for(self, channel: str) -> Policy:
+        if channel in self.settings.channels and self.settings.routes:
+            return policy_for(self.settings, channel)
+        if channel not in self.channels:
+            raise NotFound(f"no channel is named {channel!r}; known: {', '.join(self.channels) or 'none'}")
+        return policy_of(self.settings.lanes, agent=next(iter(self.agents)), tenant=channel)
+
+    # What happened
+
+    def subscribe(self, listener: Listener) -> None:
+        """Hand every fact of this process to `listener`: those of the store, and those of its own."""
+        self._listeners.append(listener)
+        self.backend.subscribe(listener)
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener([event])
+
+    def _say(self, name: str, **facts: Fact) -> None:
+        self.emit(Event(name, self.clock.now(), None, facts))
+
+    # Running
+
+    def run(self, *, serve: bool = True, work: bool = True, sockets: Sequence[socket.socket] | None = None) -> None:
+        """Run until SIGINT or SIGTERM, then drain; a second signal stops at once. Nothing is lost either way."""
+        from turnlane.observe.log import EventLog, configure
+
+        configure(self.settings.log_format)
+        self.subscribe(EventLog())
+        asyncio.run(self._run_with_signals(serve=serve, work=work, sockets=sockets))
+
+    async def _run_with_signals(self, *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        async with self.running(serve=serve, work=work, sockets=sockets):
+            await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Drain and end; called again, at once."""
+        if self._stopping.is_set() and self._worker is not None:
+            self._worker.stop_now()
+        elif not self._stopping.is_set():
+            self._stopping.set()
+            self._say("server.draining", seconds=self.settings.drain.ms / 1000)
+
+    @asynccontextmanager
+    async def running(
+        self, *, serve: bool = True, work: bool = True, sockets: Sequence[socket.socket] | None = None
+    ) -> AsyncIterator[None]:
+        """Everything started; on leaving, everything drained and closed."""
+        if not self.agents:
+            raise InvalidSettings("the bot has nothing to answer with; decorate a function with @bot.reply")
+        self._stopping = asyncio.Event()
+        await self.backend.open()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            if serve and self._is_served:
+                tasks.append(await self._start_server(sockets))
+            if work:
+                tasks.append(self._start_worker())
+            if listening := [channel for channel in self.channels.values() if isinstance(channel, ListeningChannel)]:
+                tasks.append(asyncio.create_task(self._listen(listening), name=LISTENER))
+            for task in tasks:
+                task.add_done_callback(self._on_end)
+            yield
+        finally:
+            self._stopping.set()
+            if self._worker is not None:
+                self._worker.stop()
+            await _all_ended(tasks)
+            await self._close()
+
+    @property
+    def _is_served(self) -> bool:
+        return any(isinstance(channel, HookChannel) for channel in self.channels.values())
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        """A part that ends, ends the whole: half a bot would only look alive."""
+        self._stopping.set()
+
+    def _start_worker(self) -> asyncio.Task[None]:
+        settings = self.settings
+        self._worker = Worker(
+            backend=self.backend,
+            agents=self.agents,
+            channels=self.channels,
+            clock=self.clock,
+            turns_at_once=settings.turns_at_once,
+            sends_at_once=settings.sends_at_once,
+            term_ms=settings.lanes.lease.ms,
+            drain_seconds=settings.drain.ms / 1000,
+            retention=Retention(
+                settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
+            ),
+        )
+        return asyncio.create_task(self._worker.run(), name="turnlane-worker")
+
+    async def _start_server(self, sockets: Sequence[socket.socket] | None) -> asyncio.Task[None]:
+        from turnlane.http.listen import bind
+        from turnlane.http.server import create_app, serve
+        from turnlane.observe.metrics import Metrics
+
+        metrics = Metrics(self.channels)
+        self.subscribe(metrics)
+        app = create_app(self, listen_host=self.settings.listen.host, metrics=metrics)
+        bound = list(sockets or [bind(self.settings.listen)])
+        host, port = bound[0].getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        ready = asyncio.Event()
+        task = asyncio.create_task(serve(app, bound, stop=self._stopping, ready=ready.set), name="turnlane-server")
+        await _first(task, ready)
+        self._say("server.ready", url=url)
+        return task
+
+    async def _listen(self, channels: Sequence[ListeningChannel]) -> None:
+        """Until the last channel has no more to say. A bot that serves nobody else then ends, once all is answered."""
+        await asyncio.gather(*(channel.listen(self.receive) for channel in channels))
+        if self._is_served:
+            await self._stopping.wait()
+        else:
+            await self._all_answered()
+
+    async def _all_answered(self) -> None:
+        while True:
+            counts = await self.backend.counts()
+            if not counts.messages_waiting and not counts.deliveries_waiting:
+                return
+            await self.backend.changed(LOOK_SECONDS)
+
+    async def _close(self) -> None:
+        for channel in self.channels.values():
+            await channel.close()
+        for agent in self.agents.values():
+            await agent.close()
+        await self.backend.close()
+
+
+async def _first(task: asyncio.Task[None], ready: asyncio.Event) -> None:
+    """Wait until the server is ready; if it fails instead, so does the caller."""
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        await task
+
+
+async def _all_ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for all, then raise what the first of them raised. Whoever listens would do so for ever, and is cut off."""
+    for task in tasks:
+        if task.get_name() == LISTENER:
+            task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+def _channel(name: str, settings: ChannelSettings, clock: Clock) -> Channel:
+    match settings:
+        case WebhookChannel(secret=secret, reply_url=reply_url):
+            from turnlane.channels.webhook import Webhook
+
+            return Webhook(name, secret=secret.reveal() if secret else None, reply_url=reply_url, clock=clock)
+        case WebChannel(public=public):
+            from turnlane.channels.web import Web
+
+            return Web(name, public=public)
+        case TerminalChannel():
+            from turnlane.channels.terminal import Terminal
+
+            return Terminal(name, clock=clock)
+
+
+def _agent(settings: AgentSettings) -> Agent:
+    match settings:
+        case EchoAgent():
+            from turnlane.agents.echo import Echo
+
+            return Echo()
+        case CommandAgent(command=argv, cwd=cwd, env=env):
+            from turnlane.agents.command import Command
+
+            return Command(argv, cwd=cwd, env={name: value.reveal() for name, value in env.items()})
+        case HttpAgent(url=url, headers=headers, timeout=timeout):
+            from turnlane.agents.http import Http
+
+            seconds = timeout.ms / 1000 if timeout else None
+            return Http(
+                url, headers={name: value.reveal() for name, value in headers.items()}, timeout=seconds or 600.0
+            )

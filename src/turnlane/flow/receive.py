@@ -1,0 +1,23 @@
+"""Store first: what a channel read becomes messages of the store, each with the policy of its lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from turnlane.backends.base import Arrival, Backend
+from turnlane.channels.base import Received
+from turnlane.model.message import Message
+from turnlane.model.policy import Policy
+
+PolicyFor = Callable[[str], Policy]
+"""The policy for a channel's messages."""
+
+
+async def receive(messages: Sequence[Message], *, backend: Backend, policy_for: PolicyFor) -> Received:
+    """Store the messages. When this returns they are ours, and the platform may be told so."""
+    if not messages:
+        return Received()
+    arrivals = [Arrival(message, policy_for(message.channel)) for message in messages]
+    acceptances = await backend.accept(arrivals)
+    accepted = sum(1 for acceptance in acceptances if acceptance.verdict == "accepted")
+    return Received(accepted=accepted, duplicates=len(acceptances) - accepted)

@@ -1,0 +1,74 @@
+"""Ask the agent, and judge how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from turnlane.agents.base import Agent
+from turnlane.clock import Clock
+from turnlane.errors import AgentError, Throttled
+from turnlane.model.lease import Lease
+from turnlane.model.message import channel_of
+from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Turn
+
+CAUSE_CHARACTERS_MAX = 2_000
+JITTER = 0.1
+"""Retries are spread by this share, so that those who failed together do not come back together."""
+
+
+async def run_turn(lease: Lease, *, agents: Mapping[str, Agent], clock: Clock) -> Outcome:
+    """One run of the lane's agent over the batch. Every way it can end is a value."""
+    agent = agents.get(lease.policy.agent)
+    if agent is None:
+        return Parked(f"no agent is named {lease.policy.agent!r} here; add it to the settings, then unpark the lane")
+    deadline = asyncio.timeout(lease.policy.turn_deadline_ms / 1000)
+    try:
+        async with deadline:
+            return Replied(await agent.respond(turn_of(lease)))
+    except Throttled as error:
+        return _later(lease, clock, error)
+    except AgentError as error:
+        return _again(lease, clock, error) if error.retry else GaveUp(cause_of(error))
+    except Exception as error:  # noqa: BLE001 - an agent is somebody else's code: what it raises is a failed run
+        return _again(lease, clock, _deadline_passed(lease) if deadline.expired() else error)
+
+
+def turn_of(lease: Lease) -> Turn:
+    return Turn(
+        conversation=lease.key,
+        number=lease.number,
+        attempt=lease.attempt,
+        epoch=lease.epoch,
+        channel=channel_of(lease.key),
+        messages=lease.messages,
+        session=lease.session.handle if lease.session else None,
+    )
+
+
+def _deadline_passed(lease: Lease) -> str:
+    return f"it took longer than {lease.policy.turn_deadline_ms / 1000:g} s (turn_deadline) and was stopped"
+
+
+def _again(lease: Lease, clock: Clock, cause: Exception | str) -> RetryLater:
+    return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause_of(cause))
+
+
+def _later(lease: Lease, clock: Clock, error: Throttled) -> RetryLater:
+    """Asked to come back later: that is no failure. Without a time, wait longer the longer the batch has waited."""
+    waited = clock.now() - lease.messages[0].accepted_at if lease.messages else 0
+    patient = min(lease.policy.backoff.most_ms, max(lease.policy.backoff.first_ms, waited // 4))
+    delay = patient if error.retry_after is None else int(error.retry_after * 1000)
+    return RetryLater(at=clock.now() + delay, cause=cause_of(error), counts=False)
+
+
+def backoff_ms(lease: Lease, clock: Clock) -> int:
+    delay = lease.policy.backoff.delay_ms(lease.failures + 1)
+    return int(delay * (1 + JITTER * clock.random()))
+
+
+def cause_of(error: Exception | str) -> str:
+    if isinstance(error, str):
+        return error
+    text = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+    return text[:CAUSE_CHARACTERS_MAX]

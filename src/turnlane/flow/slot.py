@@ -1,0 +1,163 @@
+"""One place at which a worker runs leases, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+
+from turnlane.backends.base import Backend
+from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+from turnlane.model.turn import Outcome, Released
+
+RECONNECT_SECONDS = 0.5
+"""How long to wait before a store that did not answer is asked again."""
+
+Work = Callable[[Lease], Awaitable[Outcome]]
+
+
+class Phase(Enum):
+    IDLE = auto()
+    CLAIMING = auto()
+    RUNNING = auto()
+    ENDING = auto()
+
+
+class Slot:
+    """Claims, runs, commits, and goes on with what the commit hands over, until it is told to finish.
+
+    `worker_id` is asked anew for each claim, as a worker that was declared dead goes on under another id.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        backend: Backend,
+        work: Work,
+        worker_id: Callable[[], Awaitable[str]],
+        is_ours: Callable[[Lease], bool],
+    ) -> None:
+        self.kind = kind
+        self.lease: Lease | None = None
+        self._backend = backend
+        self._work = work
+        self._worker_id = worker_id
+        self._is_ours = is_ours
+        self._phase = Phase.IDLE
+        self._finishing = False
+        self._interrupted: Outcome | None = None
+        self._abandoned = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> asyncio.Task[None]:
+        self._task = asyncio.create_task(self._loop(), name=f"turnlane-{self.kind.name.lower()}-slot")
+        return self._task
+
+    @property
+    def is_running(self) -> bool:
+        return self._phase is Phase.RUNNING
+
+    # What the worker tells it
+
+    def finish(self) -> None:
+        """Take what is due right now, but do not wait for more; on a turn lane, take nothing more at all."""
+        self._finishing = True
+        if self._phase is Phase.CLAIMING:
+            self._cancel()
+
+    def give_back(self) -> None:
+        """Stop the run and release its lease without blame."""
+        self._finishing = True
+        if self._phase is Phase.RUNNING:
+            self._interrupted = Released()
+        if self._phase in (Phase.RUNNING, Phase.CLAIMING):
+            self._cancel()
+
+    def abandon(self) -> None:
+        """The lease is lost: stop the run; whatever it would say is void."""
+        self._abandoned = True
+        if self._phase is Phase.RUNNING:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    def _was_told(self) -> bool:
+        """A cancellation that came from the methods above, and not from whoever awaits the slot."""
+        task = asyncio.current_task()
+        told = self._finishing or self._abandoned or self._interrupted is not None
+        if told and task is not None:
+            task.uncancel()
+        return told
+
+    # The loop
+
+    async def _loop(self) -> None:
+        while True:
+            try:
+                if self.lease is None:
+                    self.lease = await self._claim()
+                if self.lease is None:
+                    return
+                self.lease = await self._run(self.lease)
+            except WorkerLost:
+                self.lease = None
+            except BackendUnavailable:
+                self.lease = None
+                if self._finishing:
+                    return
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _claim(self) -> Lease | None:
+        if self._finishing and self.kind is Kind.TURN:
+            return None
+        try:
+            self._phase = Phase.CLAIMING
+            worker = await self._worker_id()
+            leases = await self._backend.claim(worker, self.kind, wait=not self._finishing)
+        except asyncio.CancelledError:
+            if not self._was_told():
+                raise
+            return await self._claim() if self.kind is not Kind.TURN else None
+        finally:
+            self._phase = Phase.IDLE
+        return leases[0] if leases else None
+
+    async def _run(self, lease: Lease) -> Lease | None:
+        self._abandoned = False
+        # The answer to a claim may come late, after the worker had to start over under another id.
+        outcome = await self._outcome(lease) if self._is_ours(lease) else None
+        if outcome is None:
+            return None
+        self._phase = Phase.ENDING
+        try:
+            return await self._commit(lease, outcome)
+        finally:
+            self._phase = Phase.IDLE
+
+    async def _outcome(self, lease: Lease) -> Outcome | None:
+        self._phase = Phase.RUNNING
+        try:
+            return await self._work(lease)
+        except asyncio.CancelledError:
+            if not self._was_told():
+                raise
+            outcome, self._interrupted = self._interrupted, None
+            return outcome
+        finally:
+            self._phase = Phase.IDLE
+
+    async def _commit(self, lease: Lease, outcome: Outcome) -> Lease | None:
+        """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""
+        while True:
+            take_next = not self._finishing or self.kind is not Kind.TURN
+            try:
+                return (await self._backend.commit(lease, outcome, take_next=take_next)).next
+            except BackendUnavailable:
+                if self._abandoned:
+                    return None
+                await asyncio.sleep(RECONNECT_SECONDS)

@@ -1,0 +1,215 @@
+"""The worker: keeps its lease alive, fills its slots, takes over from the lost, and drains when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from turnlane.agents.base import Agent
+from turnlane.backends.base import Backend
+from turnlane.channels.base import Channel
+from turnlane.clock import Clock
+from turnlane.errors import BackendUnavailable
+from turnlane.flow.deliver import deliver
+from turnlane.flow.run_turn import run_turn
+from turnlane.flow.slot import RECONNECT_SECONDS, Slot
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+
+RENEWALS_PER_TERM = 3
+TRUSTED_SHARE = 2 / 3
+"""Of the term, by the own monotonic clock: past it without a confirmed renewal, a worker stops what it runs."""
+
+HOUSEKEEPING_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    messages_ms: int = 90 * 86_400_000
+    events_ms: int = 7 * 86_400_000
+    dedupe_for_ms: int = 30 * 86_400_000
+
+
+class Worker:
+    """Runs turns and sends deliveries under one worker id at a time. `run` returns after `stop` and the drain."""
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        agents: Mapping[str, Agent],
+        channels: Mapping[str, Channel],
+        clock: Clock,
+        turns_at_once: int = 5,
+        sends_at_once: int = 20,
+        term_ms: int = 30_000,
+        drain_seconds: float = 30.0,
+        retention: Retention | None = None,
+    ) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._term_ms = term_ms
+        self._drain_seconds = drain_seconds
+        self._retention = retention or Retention()
+        self._id: str | None = None
+        self._former_id: str | None = None
+        self._joined = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._confirmed = 0.0
+        self._may_reap_from = 0.0
+        turn = partial(run_turn, agents=agents, clock=clock)
+        send = partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours)
+        new_slot = partial(Slot, backend=backend, worker_id=self._current_id, is_ours=self._is_ours)
+        self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
+        self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
+
+    @property
+    def _slots(self) -> Sequence[Slot]:
+        return [*self._turn_slots, *self._out_slots]
+
+    def stop(self) -> None:
+        """Take no new turns; let running ones finish and their answers leave, within the drain time."""
+        self._stop.set()
+
+    def stop_now(self) -> None:
+        """Give everything back at once."""
+        self._stop.set()
+        self._hurry.set()
+
+    async def run(self) -> None:
+        keeper = asyncio.create_task(self._keep_alive(), name="turnlane-keeper")
+        housekeeper = asyncio.create_task(self._keep_house(), name="turnlane-housekeeper")
+        turns = [slot.start() for slot in self._turn_slots]
+        sends = [slot.start() for slot in self._out_slots]
+        try:
+            await self._stop.wait()
+            await self._drain(turns, sends)
+        finally:
+            # The lease is kept alive to the very end: a worker that drains is not a lost one.
+            for task in (keeper, housekeeper, *turns, *sends):
+                task.cancel()
+            await asyncio.gather(keeper, housekeeper, *turns, *sends, return_exceptions=True)
+            await self._leave()
+
+    # Draining
+
+    async def _drain(self, turns: Sequence[asyncio.Task[None]], sends: Sequence[asyncio.Task[None]]) -> None:
+        """Turns first; then, as their answers are deliveries, what is due to be sent; what is left is given back."""
+        deadline = self._clock.monotonic() + self._drain_seconds
+        for slot in self._turn_slots:
+            slot.finish()
+        await self._finished(turns, deadline)
+        for slot in self._out_slots:
+            slot.finish()
+        await self._finished(sends, deadline)
+        for slot in self._slots:
+            slot.give_back()
+        # Agents end their processes when they are cancelled; that takes a moment, and is worth it.
+        await asyncio.wait([*turns, *sends], timeout=self._term_ms / 1000)
+
+    async def _finished(self, tasks: Sequence[asyncio.Task[None]], deadline: float) -> None:
+        hurry = asyncio.create_task(self._hurry.wait())
+        all_done = asyncio.create_task(asyncio.wait(tasks))
+        left = max(0.0, deadline - self._clock.monotonic())
+        await asyncio.wait((hurry, all_done), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        all_done.cancel()
+
+    async def _leave(self) -> None:
+        if self._id is None:
+            return
+        try:
+            async with asyncio.timeout(self._term_ms / 1000):
+                await self._backend.leave(self._id)
+        except (BackendUnavailable, TimeoutError):
+            # Nobody hears the goodbye; the term will end by itself.
+            return
+
+    # Staying alive
+
+    async def _current_id(self) -> str:
+        await self._joined.wait()
+        assert self._id is not None
+        return self._id
+
+    def _is_ours(self, lease: Lease) -> bool:
+        """Whether the lease can still be valid, judged without asking anybody."""
+        return lease.worker == self._id and self._is_trusted()
+
+    def _is_trusted(self) -> bool:
+        return self._clock.monotonic() - self._confirmed < self._term_ms / 1000 * TRUSTED_SHARE
+
+    async def _keep_alive(self) -> None:
+        beat = self._term_ms / 1000 / RENEWALS_PER_TERM
+        woken = self._clock.monotonic()
+        while True:
+            self._notice_a_stall(woken, beat)
+            await self._beat(beat)
+            woken = self._clock.monotonic()
+            await asyncio.sleep(beat if self._id is not None else RECONNECT_SECONDS)
+
+    def _notice_a_stall(self, woken: float, beat: float) -> None:
+        """A worker that was stopped for a while missed what others did: it renews, and buries nobody for a term."""
+        if self._clock.monotonic() - woken > 2 * beat:
+            self._may_reap_from = self._clock.monotonic() + self._term_ms / 1000
+
+    async def _beat(self, beat: float) -> None:
+        try:
+            async with asyncio.timeout(beat):
+                await (self._renew() if self._id is not None else self._join())
+                if self._clock.monotonic() >= self._may_reap_from:
+                    await self._backend.reap()
+        except (BackendUnavailable, TimeoutError):
+            if self._id is not None and not self._is_trusted():
+                self._stop_everything()
+
+    async def _join(self) -> None:
+        if self._former_id is not None:
+            await self._backend.leave(self._former_id)
+            self._former_id = None
+        worker, asked = self._clock.token(), self._clock.monotonic()
+        await self._backend.join(worker, self._term_ms)
+        self._id, self._confirmed = worker, asked
+        self._joined.set()
+
+    async def _renew(self) -> None:
+        assert self._id is not None
+        # Measured from before the request: the store counts the term from when it got it, which is later.
+        asked = self._clock.monotonic()
+        if not self._is_trusted():
+            # Stopped for too long: what runs here may be somebody else's by now, whatever the store still says.
+            self._stop_runs()
+        held = [slot.lease for slot in self._slots if slot.lease is not None]
+        if await self._backend.renew(self._id, self._term_ms, held):
+            self._confirmed = asked
+        else:
+            self._stop_everything()
+            await self._join()
+
+    def _stop_everything(self) -> None:
+        """Declared dead, or without word for too long: nothing that runs here is ours any more."""
+        self._former_id, self._id = self._id, None
+        self._joined.clear()
+        self._stop_runs()
+
+    def _stop_runs(self) -> None:
+        for slot in self._slots:
+            slot.abandon()
+
+    # Housekeeping
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            now = self._clock.now()
+            try:
+                await self._backend.forget(
+                    messages_before=now - self._retention.messages_ms,
+                    events_before=now - self._retention.events_ms,
+                    origins_before=now - self._retention.dedupe_for_ms,
+                )
+            except BackendUnavailable:
+                continue
