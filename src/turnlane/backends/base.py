@@ -5,9 +5,10 @@ What every backend keeps, whatever it is made of:
 1. Durable on return. A verb that returned has happened, and survives the loss of every process.
 2. One holder. At most one lease of a lane is valid; a write under any other lease changes nothing.
 3. Nothing is stranded. Whatever was accepted is claimable once it is ready, until a commit gives it its outcome.
-4. All or nothing. Each message of an accept, and each commit, is a unit of its own; its neighbours do not matter.
+4. All or nothing, lane by lane. Each message of an accept, each claim and each commit is a unit of its own. A verb that
+   touches several lanes may be cut between two of them; the next call of it finishes what was left.
 5. Repeatable. After an unknown outcome (a time-out, a cut) the same call may be made again: accept answers `duplicate`,
-   commit answers what it answered the first time.
+   commit answers what it answered the first time, for as long as the history of the turn is kept.
 6. Clocks decide when something happens, never what may be written.
 
 Verbs are called one by one and grouped inside: calls that wait at the same time travel together, in one transaction or
@@ -68,7 +69,7 @@ class Committed:
     verdict: Verdict
     """What became of the batch. `fenced`: the lease was no longer valid, and nothing was changed."""
     next: Lease | None = None
-    """With `take_next`: the lease that the same worker goes on with, if something was due."""
+    """With `take_next`: the lease that the same worker goes on with. None says nothing about what is due."""
 
 
 class Backend(Protocol):
@@ -91,20 +92,20 @@ class Backend(Protocol):
     # Workers
 
     async def join(self, worker: str, term_ms: int) -> None:
-        """Make the worker live for one term. Its id is fresh; an id that was ever used is refused with WorkerLost."""
+        """Make the worker live for one term. Its id is fresh; one that the store remembers is refused with WorkerLost."""
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
-        """Make the worker live for one more term. False: it was declared dead, which is final.
+        """Make the worker live for one more term. False: the store says that it was declared dead, which is final.
 
-        Leases of this worker that `held` does not name, and that it claimed more than a term ago, are given back:
-        the answer to their claim got lost.
+        Leases of this worker that `held` does not name, and that it claimed more than a term ago, are given back
+        without blame: the answer to their claim got lost.
         """
 
     async def leave(self, worker: str) -> None:
-        """Declare the own worker dead and give its leases back without blame."""
+        """Declare the own worker dead, so that it claims nothing more, then give its leases back without blame."""
 
     async def reap(self) -> int:
-        """Declare workers dead whose term is over and take their lanes back. Returns how many lanes.
+        """Declare workers dead whose term is over, then take their lanes back. Returns how many lanes this call took.
 
         The attempt of each stays counted. A batch whose takeovers are used up becomes a dead letter here.
         """
@@ -114,14 +115,15 @@ class Backend(Protocol):
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
         """Store the messages and make their lanes due by their policies. Answers in the order given.
 
-        A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body.
+        A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body; of two in
+        one call, the first is accepted.
         """
 
     async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
-        """Lease up to `most` lanes that are ready, longest due first.
+        """Lease up to `most` lanes that are ready, longest due first as far as this process can see.
 
         The worker must be live in the same transaction, else WorkerLost. The epoch grows; the attempt is counted. With
-        `wait` the call returns once there is at least one; a call cancelled meanwhile holds nothing.
+        `wait` the call returns once there is at least one; what a cancelled call was leased meanwhile is given back.
         """
 
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
@@ -139,15 +141,15 @@ class Backend(Protocol):
         """Claim nothing of this lane until it is resumed; a running turn goes on. False: there is no such lane."""
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        """Undo pause."""
+        """Undo pause. False: there is no such lane."""
 
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Let a parked lane go on, its attempts counted anew. False: it was not parked."""
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
-        """Delete settled history older than these times, never dead letters. Returns how many rows went."""
+        """Delete history settled before these times, never dead letters. Returns how many rows this call deleted."""
 
-    # What is seen
+    # What is seen: read without a lock and not as one snapshot. `lanes` and `counts` may cost a pass over all lanes.
 
     async def lanes(
         self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
@@ -170,7 +172,10 @@ class Backend(Protocol):
     async def counts(self) -> Counts: ...
 
     async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
-        """Facts in the order they were committed, after that cursor. `after=-1`: only the last one, for its cursor."""
+        """Facts in the order they were committed, after that cursor; `after=-1`: only the last one, for its cursor.
+
+        Cursors grow but are not dense. Facts of calls that changed nothing (duplicate, fenced) are kept if it is cheap.
+        """
 
     async def changed(self, within: float) -> bool:
         """Wait until something may have been committed, here or by another process. False: the seconds are over.

@@ -192,7 +192,8 @@ class MemoryBackend:
     def _publish(self, events: Sequence[Event]) -> None:
         if not events:
             return
-        self._events.extend(StoredEvent(len(self._events) + i, event) for i, event in enumerate(events, 1))
+        first = len(self._events) + 1
+        self._events += [StoredEvent(cursor, event) for cursor, event in enumerate(events, first)]
         for listener in self._listeners:
             listener(events)
         self._change.set()
