@@ -117,9 +117,16 @@ def file_of(url: str) -> Path | None:
 def conversation_named(text: str) -> str:
     """A key as the store has it, from what was typed: `site/alice smith` is `site/alice%20smith`."""
     channel, _, rest = text.partition("/")
+    if not is_utf8(text):
+        raise click.BadParameter("the conversation is not valid UTF-8; set the terminal to UTF-8 and type it again")
     if not channel or not rest:
         raise click.BadParameter(f"{text!r} is no conversation; write CHANNEL/ROOM, such as web/alice")
     return "/".join([channel, *(quote(unquote(part), safe="") for part in rest.split("/"))])
+
+
+def is_utf8(typed: str) -> bool:
+    """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in typed)
 
 
 def echo_json(value: object) -> None:

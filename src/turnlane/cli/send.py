@@ -10,7 +10,7 @@ import click
 
 from turnlane.backends import Backend
 from turnlane.backends.base import Acceptance, Arrival
-from turnlane.channels.incoming import check_name, check_text
+from turnlane.channels.incoming import TEXT_BYTES_MAX, check_text
 from turnlane.cli import common
 from turnlane.cli.main import EXIT_WAITED, Failed
 from turnlane.cli.table import one_line
@@ -90,19 +90,19 @@ def _message(conversation: str, text: str, origin_id: str | None, sender: str | 
         text=text,
         sent_at=clock.now(),
     )
-    for name, value in {"text": text, "--id": message.origin_id, "--sender": message.sender}.items():
-        if not _is_utf8(value):
-            raise InvalidMessage(f"{name} is not valid UTF-8; set the terminal to UTF-8 and type it again")
-    check_name("text", text.strip(), len(text) * 4)
-    check_text("text", text)
-    check_name("--id", message.origin_id, ORIGIN_ID_BYTES_MAX)
-    check_name("--sender", message.sender, SENDER_BYTES_MAX)
     conversation_key(typed)  # refuses one that is too long
+    _check("text", text, TEXT_BYTES_MAX)
+    _check("--id", message.origin_id, ORIGIN_ID_BYTES_MAX)
+    _check("--sender", message.sender, SENDER_BYTES_MAX)
     return message
 
 
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def _check(name: str, value: str, bytes_max: int) -> None:
+    if not common.is_utf8(value):
+        raise InvalidMessage(f"{name} is not valid UTF-8; set the terminal to UTF-8 and type it again")
+    if not value.strip():
+        raise InvalidMessage(f"{name} is empty; give it at least one character")
+    check_text(name, value, bytes_max)
 
 
 async def _send(settings: Settings, message: Message, seconds: float | None) -> Said:
