@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import glob
 from typing import cast
 
 from turnlane.agents.wire import decode_answer, encode_turn
@@ -38,6 +39,7 @@ class Command:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        timeout: float | None = None,
         term_grace: float = TERM_GRACE_SECONDS,
     ) -> None:
         if isinstance(argv, str) or not argv or not argv[0] or any("\0" in argument for argument in argv):
@@ -45,16 +47,23 @@ class Command:
         self._argv = tuple(argv)
         self._env = dict(env or {})
         self._cwd = cwd
+        self._timeout = timeout
         self._term_grace = term_grace
 
     async def respond(self, turn: Turn) -> Reply:
         program = await self._start()
         try:
-            program.write(encode_turn(turn))
-            await program.exited.wait()
+            async with asyncio.timeout(self._timeout):
+                program.write(encode_turn(turn))
+                await program.exited.wait()
+        except TimeoutError:
+            raise AgentFailed(f"the command took longer than {self._timeout:g} s and was stopped") from None
         finally:
             await program.end(self._term_grace)
-        return decode_answer(program.output())
+        try:
+            return decode_answer(program.output())
+        except AgentFailed as error:
+            raise AgentFailed(f"{error}{program.last_words()}") from None
 
     async def close(self) -> None:
         """Nothing is held between turns."""
@@ -103,7 +112,7 @@ class _Program(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode()
         if code != 0:
             ended = f"was ended by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"
-            raise AgentFailed(f"the command {ended}{self._last_words()}")
+            raise AgentFailed(f"the command {ended}")
         return bytes(self._stdout)
 
     async def end(self, term_grace: float) -> None:
@@ -123,9 +132,10 @@ class _Program(asyncio.SubprocessProtocol):
         finally:
             self._transport.close()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of what it wrote to standard error, on one line."""
         words = " ".join(self._stderr.decode(errors="replace").replace("\0", "").split())
-        return f": {words}" if words else ""
+        return f"; its last words: {words}" if words else ""
 
     def _signal(self, number: signal.Signals) -> None:
         # The group keeps its number as long as anybody is left in it; once it is empty there is nobody to tell.
@@ -143,7 +153,7 @@ class _Program(asyncio.SubprocessProtocol):
             os.killpg(self._group, 0)
         except (ProcessLookupError, PermissionError):
             return False
-        return True
+        return _any_runs(self._group)
 
     # Called by the event loop.
 
@@ -167,6 +177,22 @@ class _Program(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._silent.set()
+
+
+def _any_runs(group: int) -> bool:
+    """Whether anybody of the group is more than a zombie: those stay for ever where nobody reaps them."""
+    processes = [_state_and_group(path) for path in glob("/proc/[0-9]*/stat")]
+    # Without /proc nobody can tell; then the caller waits for as long as it is willing to.
+    return not processes or any(state not in "ZX" and its_group == group for state, its_group in processes)
+
+
+def _state_and_group(path: str) -> tuple[str, int]:
+    try:
+        with open(path) as stat:
+            state, _, group = stat.read().rpartition(")")[2].split()[:3]
+    except OSError:  # it ended meanwhile
+        return "X", 0
+    return state, int(group)
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -79,7 +79,7 @@ def _key(secret: str) -> bytes:
 
 
 def _fresh(timestamp: str, now: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,11}", timestamp):
+    if not re.fullmatch(r"[1-9][0-9]{0,10}", timestamp):
         raise Unauthorized("webhook-timestamp is missing or not a number of seconds since 1970")
     seconds = int(timestamp)
     if abs(seconds - now // 1000) > REPLAY_SECONDS_MAX:

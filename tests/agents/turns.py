@@ -1,0 +1,21 @@
+"""A turn to ask agents with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from turnlane.model.message import Attachment, Message
+from turnlane.model.turn import Turn
+
+FILE = Attachment("https://files.example/1", "a.ogg", "audio/ogg", 12)
+
+
+def a_message(number: int, text: str, **more: Any) -> Message:
+    return Message("site", f"m-{number}", "site/alice", "Alice", text, **more)
+
+
+def a_turn(*texts: str, **more: Any) -> Turn:
+    messages = [a_message(number, text) for number, text in enumerate(texts or ("hi",), start=1)]
+    turn = Turn("site/alice", number=3, attempt=2, epoch=7, channel="site", messages=messages, session="s-1")
+    return replace(turn, **more)
