@@ -216,8 +216,7 @@ class HttpAgent(Table, frozen=True, kw_only=True):
     kind: Literal["http"] = "http"
     url: Url
     headers: dict[str, Secret] = field(default_factory=dict)
-    timeout: Duration | None = None
-    """None: as long as the lane's `turn_deadline` allows."""
+    timeout: Duration = Duration.parse("10m")
 
 
 ChannelSettings = WebhookChannel | WebChannel | TerminalChannel
@@ -291,9 +290,13 @@ def policy_for(settings: Settings, channel: str) -> Policy:
         if route.channel == channel:
             lanes, agent = route.lanes, route.agent
             break
+    return policy_of(lanes, agent=agent, tenant=channel)
+
+
+def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
     return Policy(
         agent=agent,
-        tenant=channel,
+        tenant=tenant,
         on_busy=lanes.on_busy,
         debounce_ms=lanes.debounce.ms,
         max_wait_ms=lanes.max_wait.ms,
@@ -369,7 +372,7 @@ def _values_of(table: Table, path: tuple[str, ...]) -> dict[str, object]:
 
 def _plain(value: Any) -> Plain:
     match value:
-        case Duration() | Secret():
+        case Duration() | Secret() | Address():
             return str(value)
         case Url():
             return re.sub(r"\?.*", "?***", without_password(value))

@@ -17,7 +17,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from turnlane.backends import Backend, open_backend
-from turnlane.cli.common import file_of
+from turnlane.cli.common import file_of, workers_live
 from turnlane.cli.migrate import schema_version
 from turnlane.cli.table import relative, took
 from turnlane.clock import Clock, SystemClock
@@ -163,7 +163,8 @@ def _integrity(file: Path, clock: Clock) -> Finding:
 
 async def _contents(backend: Backend, now: int) -> AsyncIterator[Finding]:
     counts = await backend.counts()
-    for finding in [*_workers(counts.workers_live, counts.messages_waiting), *await _clock_of(backend, now)]:
+    live = await workers_live(backend, now)
+    for finding in [*_workers(live, counts.messages_waiting), *await _clock_of(backend, now)]:
         yield finding
     stale = [lock for lock in await backend.locks() if (lock.worker_alive_until or 0) < now]
     if stale:

@@ -105,6 +105,11 @@ async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[B
         await backend.close()
 
 
+async def workers_live(backend: Backend, now: int) -> int:
+    """How many workers are at work. One that was lost still counts as live in the store until somebody notices."""
+    return sum(worker.live and worker.alive_until >= now for worker in await backend.workers())
+
+
 def file_of(url: str) -> Path | None:
     """The file of an SQLite store: `turnlane.db` of `sqlite:///turnlane.db`."""
     if not url.startswith("sqlite:"):

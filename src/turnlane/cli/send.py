@@ -128,7 +128,6 @@ async def _turn_over(backend: Backend, conversation: str, seq: int, seconds: flo
 
 
 async def _said(backend: Backend, message: Message, acceptance: Acceptance, turn: TurnView | None) -> Said:
-    counts = await backend.counts()
     replies: tuple[str, ...] = ()
     if turn is not None and (story := await backend.story(message.conversation)) is not None:
         replies = tuple(delivery.text for delivery in story.deliveries if delivery.turn == turn.number)
@@ -137,7 +136,7 @@ async def _said(backend: Backend, message: Message, acceptance: Acceptance, turn
         conversation=message.conversation,
         message=message.id,
         seq=acceptance.seq,
-        workers_live=counts.workers_live,
+        workers_live=await common.workers_live(backend, SystemClock().now()),
         turn=turn.number if turn else None,
         outcome=turn.outcome if turn else None,
         cause=turn.cause if turn else None,
