@@ -188,7 +188,7 @@ def _any_runs(group: int) -> bool:
 
 def _state_and_group(path: str) -> tuple[str, int]:
     try:
-        with open(path) as stat:
+        with open(path, errors="replace") as stat:
             state, _, group = stat.read().rpartition(")")[2].split()[:3]
     except OSError:  # it ended meanwhile
         return "X", 0
