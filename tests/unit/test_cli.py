@@ -325,6 +325,7 @@ def test_dead_letters_are_listed_and_shown(lived: None) -> None:
     assert "bob  I break it" in told
     assert json_of("deadletters", "show", "site/bob#1")["messages"][0]["origin_id"] == "m-3"
     assert len(json_of("deadletters", "list")["dead_letters"]) == 1
+    assert json_of("deadletters") == json_of("deadletters", "list")
     assert call("deadletters", "list", "--conversation", "site/alice").stdout == "no dead letters\n"
 
 

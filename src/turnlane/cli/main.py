@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from turnlane import errors
+from turnlane import __version__, errors
 
 VERBS = {
     "run": "Server, worker and chat page in one process.",
@@ -97,12 +97,7 @@ def exit_code_of(error: errors.TurnlaneError) -> int:
 
 def show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            click.echo(f"turnlane {version('turnlane')}")
-        except PackageNotFoundError:
-            click.echo("turnlane, run from a folder that is not installed")
+        click.echo(f"turnlane {__version__}")
         ctx.exit()
 
 
