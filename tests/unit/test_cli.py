@@ -217,6 +217,20 @@ def test_a_store_of_a_newer_version_is_refused_with_its_own_exit_code(lived: Non
     assert "Traceback" not in result.output
 
 
+def test_a_file_that_is_not_ours_is_refused(folder: Path) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect("turnlane.db")
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    theirs = (folder / "turnlane.db").read_bytes()
+    for content, said in [(theirs, "of another program"), (b"no database " * 1_000, "is not an SQLite database")]:
+        (folder / "turnlane.db").write_bytes(content)
+        for arguments in (["lanes"], ["send", "web/a", "hi"], ["migrate"]):
+            result = call(*arguments)
+            assert (result.exit_code, said in result.stderr) == (4, True)
+
+
 # Reading verbs
 
 
@@ -420,6 +434,8 @@ def test_send_says_so_when_the_turn_was_given_up_on(lived: None, folder: Path) -
         (["web/" + "x" * 600, "hi"], 2, "use at most 512"),
         (["web/alice", "hi", "--wait", "soon"], 2, "soon"),
         (["web/alice", "hi", "--wait", "-1"], 2, "-1"),
+        (["web/alice", "hi", "--wait", "nan"], 2, "--wait"),
+        (["web/alice", "hi", "--wait", "inf"], 2, "--wait"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_and_nothing_is_stored(

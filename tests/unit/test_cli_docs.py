@@ -10,7 +10,7 @@ import pytest
 
 from turnlane.cli.main import VERBS, Verbs, exit_code_of
 from turnlane.cli.main import turnlane as command
-from turnlane.errors import BackendUnavailable, InvalidSettings, NotFound, SchemaMismatch
+from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings, NotFound, SchemaMismatch
 from turnlane.settings import (
     AGENT_KINDS,
     CHANNEL_KINDS,
@@ -94,9 +94,7 @@ def options_of(verb: str) -> set[str]:
 def test_every_error_has_a_documented_exit_code() -> None:
     codes = set(map(int, re.findall(r"^\| (\d+) \|", section(CLI, "## Exit codes"), re.MULTILINE)))
     assert codes == {0, 1, 2, 3, 4, 5, 130, 141}
-    assert [exit_code_of(error("")) for error in (NotFound, InvalidSettings, BackendUnavailable, SchemaMismatch)] == [
-        1,
-        2,
-        3,
-        4,
-    ]
+    assert exit_code_of(NotFound()) == 1
+    assert exit_code_of(InvalidSettings()) == 2
+    assert exit_code_of(BackendUnavailable()) == 3
+    assert exit_code_of(SchemaMismatch()) == exit_code_of(BackendError()) == 4

@@ -33,7 +33,7 @@ VERBS = {
 EXIT_NOT_THERE = 1
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
-EXIT_SCHEMA = 4
+EXIT_UNUSABLE = 4
 EXIT_WAITED = 5
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -90,8 +90,8 @@ def exit_code_of(error: errors.TurnlaneError) -> int:
             return EXIT_USAGE
         case errors.BackendUnavailable():
             return EXIT_UNAVAILABLE
-        case errors.SchemaMismatch():
-            return EXIT_SCHEMA
+        case errors.BackendError():
+            return EXIT_UNUSABLE
     return EXIT_NOT_THERE
 
 

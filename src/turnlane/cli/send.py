@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from dataclasses import dataclass
 
@@ -66,6 +67,8 @@ def command(
 
     Works with no server running: the message is stored, and answered once a worker runs.
     """
+    if seconds is not None and not math.isfinite(seconds):
+        raise click.BadParameter("give a number of seconds", param_hint="--wait")
     settings = given.load()
     message = _message(conversation, sys.stdin.read() if text == "-" else text, origin_id, sender)
     said = asyncio.run(_send(settings, message, seconds))
