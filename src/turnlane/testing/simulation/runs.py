@@ -19,6 +19,8 @@ OpenStore = Callable[[Clock], AbstractAsyncContextManager[Backend]]
 """An empty store on that clock, gone afterwards."""
 
 STEPS = 400
+BROKEN_MAX = 3
+"""So many tell enough; a fourth rarely says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,12 @@ async def simulate(open_store: OpenStore, seed: int, *, steps: int = STEPS, name
 
 
 async def simulate_many(
-    open_store: OpenStore, seeds: Iterable[int], *, steps: int = STEPS, name: str = "memory://", broken_max: int = 3
+    open_store: OpenStore,
+    seeds: Iterable[int],
+    *,
+    steps: int = STEPS,
+    name: str = "memory://",
+    broken_max: int = BROKEN_MAX,
 ) -> History:
     """One history after the other; stops early once enough of them broke."""
     total = History()

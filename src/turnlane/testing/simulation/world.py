@@ -67,7 +67,7 @@ class World:
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
         self._views: list[LaneView] = []
-        self._latest_now = clock.now()
+        self._began = self._latest_now = clock.now()
         self._heard: list[Event] = []
         self.tally: Counter[str] = Counter()
         self.trace: deque[tuple[object, ...]] = deque(maxlen=REMEMBERED_STEPS)
@@ -113,7 +113,7 @@ class World:
         check_lanes(self._oracle, self._views, self._latest_now)
 
     def _note(self, what: str, *details: object) -> None:
-        self.trace.append((self._clock.now(), what, *details))
+        self.trace.append((f"{(self._clock.now() - self._began) / 1000:+.3f}s", what, *details))
 
     # People
 

@@ -1,0 +1,1040 @@
+"""The contract of a backend as tests, for every backend to pass.
+
+Subclass it in a test module and provide four fixtures; the tests run under pytest with pytest-asyncio in auto mode:
+
+    class TestMyBackend(BackendConformance): ...
+
+    clock       a Clock; the backend under test is built with it
+    backend     an open, empty Backend
+    pass_time   an async callable: let that many milliseconds pass (a virtual clock is advanced, a real one awaited)
+    open_again  an async callable: another open Backend on the same stored data; None if the store lives in one object
+
+Each test is a sentence about the world. A docstring names the requirement (A5, D4, …) that it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from turnlane.backends.base import Acceptance, Arrival, Backend, Verdict
+from turnlane.clock import Clock
+from turnlane.errors import WorkerLost
+from turnlane.model.delivery import delivery_id
+from turnlane.model.event import EVENTS, Event
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+from turnlane.model.message import Attachment, Message, channel_of
+from turnlane.model.policy import Policy
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.usage import Usage
+from turnlane.model.view import LaneView
+from turnlane.testing.doubles import VirtualClock
+
+PassTime = Callable[[int], Awaitable[None]]
+OpenAgain = Callable[[], Awaitable[Backend]] | None
+
+TERM_MS = 1_000
+ALICE, BOB = "site/alice", "site/bob"
+AT_ONCE = Policy(debounce_ms=0)
+GATHER = Policy(debounce_ms=300, max_wait_ms=700)
+PATIENCE_SECONDS = 10
+
+
+def arrival(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE, *, text: str = "hello") -> Arrival:
+    return Arrival(Message(channel_of(conversation), origin_id, conversation, "somebody", text), policy)
+
+
+def answer(text: str | Sequence[str] | None = "hi", session: str | None = None, tokens: int = 0) -> Replied:
+    return Replied(Reply(text, session, Usage(input_tokens=tokens)))
+
+
+def origin_ids(lease: Lease) -> list[str]:
+    return [message.origin_id for message in lease.messages]
+
+
+async def accept(backend: Backend, *arrivals: Arrival) -> list[Acceptance]:
+    return await backend.accept(arrivals)
+
+
+async def joined(backend: Backend, clock: Clock) -> str:
+    worker = clock.token()
+    await backend.join(worker, TERM_MS)
+    return worker
+
+
+async def claim_one(backend: Backend, worker: str, kind: Kind = Kind.TURN) -> Lease:
+    [lease] = await backend.claim(worker, kind)
+    return lease
+
+
+async def lane_of(backend: Backend, conversation: str = ALICE, kind: Kind = Kind.TURN) -> LaneView:
+    [lane] = [lane for lane in await backend.lanes(kind=kind) if lane.conversation == conversation]
+    return lane
+
+
+async def texts_sent(backend: Backend, conversation: str = ALICE) -> list[str]:
+    return [view.text for view in await backend.deliveries(conversation) if view.state == "sent"]
+
+
+async def expire(backend: Backend, pass_time: PassTime) -> int:
+    """Everybody's term passes, and somebody notices."""
+    await pass_time(TERM_MS + 10)
+    return await backend.reap()
+
+
+async def send_everything(backend: Backend, worker: str) -> None:
+    while leases := await backend.claim(worker, Kind.OUT):
+        await backend.commit(leases[0], Delivered())
+
+
+class BackendConformance:
+    """Inherit it, and every promise of `turnlane.backends.base` is tested."""
+
+    # Accept ----------------------------------------------------------------------------------------------------------
+
+    async def test_messages_are_numbered_in_the_order_they_are_accepted(self, backend: Backend) -> None:
+        first = await accept(backend, arrival("m-1"), arrival("m-2"), arrival("b-1", BOB))
+        second = await accept(backend, arrival("m-3"))
+        assert [acceptance.seq for acceptance in first + second] == [1, 2, 1, 3]
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [(message.origin_id, message.seq) for message in story.messages] == [("m-1", 1), ("m-2", 2), ("m-3", 3)]
+
+    async def test_a_redelivered_message_is_accepted_once_and_never_lost(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """A15: stored once, however often the platform repeats it, and answered though its first worker died."""
+        await accept(backend, arrival("m-1"))
+        await claim_one(backend, await joined(backend, clock))
+        assert await accept(backend, arrival("m-1")) == [Acceptance("duplicate", 1)]
+        await expire(backend, pass_time)
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert origin_ids(lease) == ["m-1"]
+
+    async def test_the_same_id_with_another_body_or_conversation_is_a_duplicate(self, backend: Backend) -> None:
+        await accept(backend, arrival("m-0"), arrival("m-1", text="first"))
+        again = [arrival("m-1", text="second"), arrival("m-1", BOB), arrival("m-1", policy=Policy(agent="other"))]
+        assert await accept(backend, *again) == [Acceptance("duplicate", 2)] * 3
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [message.text for message in story.messages] == ["hello", "first"]
+        assert (await lane_of(backend)).agent == AT_ONCE.agent
+        assert await backend.story(BOB) is None
+
+    async def test_the_same_id_on_another_channel_is_another_message(self, backend: Backend) -> None:
+        assert await accept(backend, arrival("m-1"), arrival("m-1", "shop/alice")) == [Acceptance("accepted", 1)] * 2
+
+    async def test_each_message_of_an_accept_stands_for_itself(self, backend: Backend) -> None:
+        """Resending all of them after an unknown outcome is safe."""
+        await accept(backend, arrival("m-1"))
+        mixed = [arrival("m-1"), arrival("m-2"), arrival("m-2"), arrival("b-1", BOB)]
+        answers = await accept(backend, *mixed)
+        assert [each.verdict for each in answers] == ["duplicate", "accepted", "duplicate", "accepted"]
+        assert {each.verdict for each in await accept(backend, *mixed)} == {"duplicate"}
+
+    async def test_dedupe_survives_a_backend_restart(self, backend: Backend, open_again: OpenAgain) -> None:
+        await accept(backend, arrival("m-1"))
+        await backend.close()
+        again = await self.opened_again(open_again)
+        assert await accept(again, arrival("m-1")) == [Acceptance("duplicate", 1)]
+
+    async def test_the_mailbox_bound_never_drops_unless_told_to(self, backend: Backend, clock: Clock) -> None:
+        """A9: however many wait, each is stored and answered, in batches."""
+        many = [arrival(f"m-{i}", policy=replace(AT_ONCE, max_batch=60)) for i in range(150)]
+        await accept(backend, *many)
+        worker = await joined(backend, clock)
+        heard: list[str] = []
+        while leases := await backend.claim(worker, Kind.TURN):
+            heard += origin_ids(leases[0])
+            await backend.commit(leases[0], answer(None))
+        assert heard == [each.message.origin_id for each in many]
+
+    # Gathering -------------------------------------------------------------------------------------------------------
+
+    async def test_a_quiet_window_really_is_a_quiet_window_and_max_wait_bounds_it(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """E2: quiet for the window, and in any case once max wait has passed since the first."""
+        worker = await joined(backend, clock)
+        for number in range(4):
+            await accept(backend, arrival(f"m-{number}", policy=GATHER))
+            assert await backend.claim(worker, Kind.TURN) == []
+            await pass_time(200)
+            await backend.renew(worker, TERM_MS, [])
+        # 800 ms after the first message, 200 ms after the last: the window is still open, but max wait is over.
+        assert len((await claim_one(backend, worker)).messages) == 4
+
+    async def test_a_burst_of_three_gives_one_turn_not_three(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """A4: what is said within the window is one turn."""
+        worker = await joined(backend, clock)
+        for number in range(3):
+            await accept(backend, arrival(f"m-{number}", policy=GATHER))
+        await pass_time(GATHER.debounce_ms)
+        lease = await claim_one(backend, worker)
+        assert origin_ids(lease) == ["m-0", "m-1", "m-2"]
+        await backend.commit(lease, answer())
+        assert await backend.claim(worker, Kind.TURN) == []
+
+    async def test_a_gathered_burst_keeps_every_message_attachment_and_mention(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        said = [
+            Message("site", "m-1", ALICE, "alice", "@bot look", (Attachment("https://files.example/1", "a.png"),), 17),
+            Message(
+                "site", "m-2", ALICE, "bob", "@carol too\n\x01 ünï", (Attachment("https://files.example/2", size=3),)
+            ),
+            Message("site", "m-3", ALICE, "alice", ""),
+        ]
+        await backend.accept([Arrival(message, AT_ONCE) for message in said])
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert [replace(message, seq=0, accepted_at=0) for message in lease.messages] == said
+
+    async def test_a_full_batch_does_not_wait_and_leaves_the_rest_for_the_next_turn(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, *(arrival(f"m-{i}", policy=replace(GATHER, max_batch=2)) for i in range(3)))
+        lease = await claim_one(backend, worker)
+        assert (origin_ids(lease), lease.number) == (["m-0", "m-1"], 1)
+        await backend.commit(lease, answer())
+        follower = await claim_one(backend, worker)
+        assert (origin_ids(follower), follower.number) == (["m-2"], 2)
+
+    async def test_policy_queue_gives_each_message_its_own_turn(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, *(arrival(f"m-{i}", policy=replace(AT_ONCE, on_busy="queue")) for i in range(3)))
+        turns = []
+        while leases := await backend.claim(worker, Kind.TURN):
+            turns.append(origin_ids(leases[0]))
+            await backend.commit(leases[0], answer())
+        assert turns == [["m-0"], ["m-1"], ["m-2"]]
+
+    async def test_messages_of_a_running_turn_wait_and_become_the_next_turn_of_the_same_session(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """A5: what arrives meanwhile is the next turn, and it resumes the same session."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        running = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"), arrival("m-3"))
+        assert await backend.claim(worker, Kind.TURN) == []
+        await backend.commit(running, answer(session="s-1"))
+        follower = await claim_one(backend, worker)
+        assert origin_ids(follower) == ["m-2", "m-3"]
+        assert follower.session is not None
+        assert follower.session.handle == "s-1"
+
+    async def test_a_message_that_arrives_while_a_batch_backs_off_has_a_quiet_window_of_its_own(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=GATHER))
+        await pass_time(GATHER.debounce_ms)
+        lease = await claim_one(backend, worker)
+        await backend.commit(lease, RetryLater(clock.now() + 100, "boom"))
+        await accept(backend, arrival("m-2", policy=GATHER))
+        await pass_time(100)
+        again = await claim_one(backend, worker)
+        assert origin_ids(again) == ["m-1"]
+        await backend.commit(again, answer())
+        assert await backend.claim(worker, Kind.TURN) == []
+        await pass_time(GATHER.debounce_ms)
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    async def test_a_message_accepted_while_a_turn_fails_is_still_answered(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """E4: an event that arrives during processing leads to another pass, even if processing fails."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await asyncio.gather(backend.commit(lease, GaveUp("broken")), accept(backend, arrival("m-2")))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    async def test_no_message_is_stranded_at_release(self, backend: Backend, clock: Clock) -> None:
+        """E4: between the last look and the release there is no gap to fall into."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-0"))
+        for number in range(1, 30):
+            lease = await claim_one(backend, worker)
+            calls = [backend.commit(lease, answer()), accept(backend, arrival(f"m-{number}"))]
+            await asyncio.gather(*(calls if number % 2 else reversed(calls)))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-29"]
+
+    # Claim -----------------------------------------------------------------------------------------------------------
+
+    async def test_at_most_one_lease_of_a_lane_is_valid(self, backend: Backend, clock: Clock) -> None:
+        """E3: one processor at a time; the others find nothing and leave."""
+        await accept(backend, arrival("m-1"))
+        workers = [await joined(backend, clock) for _ in range(5)]
+        found = await asyncio.gather(*(backend.claim(worker, Kind.TURN, most=3) for worker in workers))
+        assert sum(map(len, found)) == 1
+
+    async def test_two_processes_never_hold_one_lane(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        other = await self.opened_again(open_again)
+        await accept(backend, *(arrival(f"m-{i}", f"site/{i}") for i in range(20)))
+        here, there = await joined(backend, clock), await joined(other, clock)
+        claims = [backend.claim(here, Kind.TURN, most=2) for _ in range(10)]
+        claims += [other.claim(there, Kind.TURN, most=2) for _ in range(10)]
+        leases = [lease for found in await asyncio.gather(*claims) for lease in found]
+        assert len(leases) == len({lease.key for lease in leases}) == 20
+
+    async def test_one_busy_key_never_blocks_the_others(self, backend: Backend, clock: Clock) -> None:
+        """A3, A10: conversations run in parallel, whatever happens in one of them."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        busy = await claim_one(backend, worker)
+        await accept(backend, *(arrival(f"m-{i}") for i in range(2, 50)), arrival("b-1", BOB))
+        other = await claim_one(backend, worker)
+        assert other.key == BOB
+        await backend.commit(busy, GaveUp("broken"))
+        assert (await backend.commit(other, answer())).verdict == "answered"
+
+    async def test_another_conversations_message_is_never_lost_because_this_one_is_busy(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await claim_one(backend, worker)
+        others = [arrival(f"x-{i}", f"site/{i}") for i in range(5)]
+        await asyncio.gather(*(accept(backend, each) for each in others))
+        leases = await backend.claim(worker, Kind.TURN, most=10)
+        assert sorted(lease.messages[0].origin_id for lease in leases) == [each.message.origin_id for each in others]
+
+    async def test_the_longest_due_is_claimed_first_and_no_more_than_asked(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        for name in ("c", "a", "b"):
+            await accept(backend, arrival("m-1" + name, f"site/{name}"))
+            await pass_time(10)
+        assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=2)] == ["site/c", "site/a"]
+        assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=2)] == ["site/b"]
+
+    async def test_lanes_that_still_gather_do_not_hide_those_that_are_ready(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, *(arrival("m-1", f"c{i}/room", GATHER) for i in range(30)))
+        await pass_time(200)
+        await accept(backend, *(arrival("m-2", f"c{i}/room", GATHER) for i in range(30)))
+        await pass_time(150)
+        await accept(backend, arrival("m-3", BOB))
+        assert (await claim_one(backend, worker)).key == BOB
+
+    async def test_each_kind_of_lane_is_claimed_for_itself(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        assert await backend.claim(worker, Kind.OUT) == []
+        await backend.commit(await claim_one(backend, worker), answer())
+        assert await backend.claim(worker, Kind.TURN) == []
+        assert (await claim_one(backend, worker, Kind.OUT)).kind is Kind.OUT
+
+    async def test_a_waiting_claim_is_woken_by_a_message(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        await accept(backend, arrival("m-1"))
+        [lease] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert origin_ids(lease) == ["m-1"]
+
+    async def test_a_waiting_claim_is_woken_by_another_process(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        other = await self.opened_again(open_again)
+        worker = await joined(backend, clock)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        await accept(other, arrival("m-1"))
+        [lease] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert origin_ids(lease) == ["m-1"]
+
+    async def test_a_waiting_claim_is_woken_by_time_passing(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=GATHER))
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await pass_time(GATHER.debounce_ms)
+        [lease] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert origin_ids(lease) == ["m-1"]
+
+    async def test_waiting_claims_share_what_arrives(self, backend: Backend, clock: Clock) -> None:
+        workers = [await joined(backend, clock) for _ in range(3)]
+        waiting = [asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True)) for worker in workers]
+        await asyncio.sleep(0)
+        await accept(backend, *(arrival(f"m-{i}", f"site/{i}") for i in range(3)))
+        found = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_SECONDS)
+        assert sorted(lease.key for leases in found for lease in leases) == ["site/0", "site/1", "site/2"]
+
+    async def test_a_claim_cancelled_while_it_waits_holds_nothing(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        await self.cancel(waiting)
+        await accept(backend, arrival("m-1"))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-1"]
+
+    async def test_a_claim_cancelled_in_the_moment_it_is_served_holds_nothing(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """The race: the lease is committed, and the caller is cancelled before it hears of it."""
+        worker = await joined(backend, clock)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+
+        def cancel_when_served(events: Sequence[Event]) -> None:
+            if any(event.name == "turn.started" for event in events):
+                waiting.cancel()
+
+        backend.subscribe(cancel_when_served)
+        await accept(backend, arrival("m-1"))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        [lease] = await asyncio.wait_for(backend.claim(worker, Kind.TURN, wait=True), PATIENCE_SECONDS)
+        assert (origin_ids(lease), lease.attempt) == (["m-1"], 1)
+
+    async def test_a_waiting_claim_ends_with_its_worker(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        await expire(backend, pass_time)
+        with pytest.raises(WorkerLost):
+            await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+
+    # Workers ---------------------------------------------------------------------------------------------------------
+
+    async def test_a_worker_is_never_known_by_pid_or_host_name(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """Ids are fresh: two workers of one process are two, and an id that was used once is refused for ever."""
+        first, second = await joined(backend, clock), await joined(backend, clock)
+        assert first != second
+        with pytest.raises(WorkerLost):
+            await backend.join(first, TERM_MS)
+        await expire(backend, pass_time)
+        with pytest.raises(WorkerLost):
+            await backend.join(first, TERM_MS)
+
+    async def test_dead_is_final(self, backend: Backend, clock: Clock, pass_time: PassTime) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await expire(backend, pass_time)
+        assert not await backend.renew(worker, TERM_MS, [])
+        with pytest.raises(WorkerLost):
+            await backend.claim(worker, Kind.TURN)
+        assert not await backend.renew(worker, TERM_MS, [])
+
+    async def test_nobody_claims_who_never_joined(self, backend: Backend, clock: Clock) -> None:
+        with pytest.raises(WorkerLost):
+            await backend.claim(clock.token(), Kind.TURN)
+
+    async def test_a_worker_that_renews_is_never_reaped(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """A lease outlives any turn: however long the agent thinks, nobody takes the lane while its worker renews."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        for _ in range(5):
+            await pass_time(TERM_MS // 2)
+            assert await backend.renew(worker, TERM_MS, [lease])
+            assert await backend.reap() == 0
+        assert (await backend.commit(lease, answer())).verdict == "answered"
+
+    async def test_a_worker_that_was_late_but_not_reaped_goes_on(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await pass_time(TERM_MS * 3)
+        assert await backend.renew(worker, TERM_MS, [lease])
+        assert (await backend.commit(lease, answer())).verdict == "answered"
+
+    async def test_a_dead_workers_lane_resumes_by_itself(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """C5: any live worker takes over once the term is over, and is told that it does. E3: the lock lapses."""
+        await accept(backend, arrival("m-1"))
+        lost = await claim_one(backend, await joined(backend, clock))
+        assert not lost.took_over
+        assert await backend.reap() == 0
+        assert await expire(backend, pass_time) == 1
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert lease.took_over
+        assert (lease.number, lease.first, lease.last) == (lost.number, lost.first, lost.last)
+        assert (lease.epoch, lease.attempt) == (lost.epoch + 1, 2)
+
+    async def test_a_claim_whose_answer_was_lost_is_given_back(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """The worker lives on but never heard of its lease: naming what it holds frees what it does not know of."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB))
+        known, unheard = await backend.claim(worker, Kind.TURN, most=2)
+        await pass_time(TERM_MS // 2)
+        assert await backend.renew(worker, TERM_MS, [known])
+        assert await backend.claim(worker, Kind.TURN) == [], "its answer might still be on the way"
+        await pass_time(TERM_MS // 2 + 10)
+        assert await backend.renew(worker, TERM_MS, [known])
+        again = await claim_one(backend, worker)
+        assert (again.key, again.attempt, again.epoch) == (unheard.key, 1, unheard.epoch + 1)
+        assert (await backend.commit(known, answer())).verdict == "answered"
+
+    async def test_whoever_leaves_gives_its_lanes_back_without_blame(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        left = await claim_one(backend, worker)
+        await backend.leave(worker)
+        await backend.leave(worker)
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert (lease.attempt, lease.number, lease.took_over) == (1, 1, False)
+        await backend.commit(left, answer("too late"))
+        assert (await backend.commit(lease, answer("in time"))).verdict == "answered"
+        assert [view.text for view in await backend.deliveries(ALICE)] == ["in time"]
+        assert not await backend.renew(worker, TERM_MS, [])
+
+    # Attempts --------------------------------------------------------------------------------------------------------
+
+    async def test_attempts_are_counted_before_the_run(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        for attempt in (1, 2, 3):
+            lease = await claim_one(backend, await joined(backend, clock))
+            assert lease.attempt == attempt == (await lane_of(backend)).attempt
+            await expire(backend, pass_time)
+
+    async def test_a_poison_turn_stops_after_its_attempts_and_is_kept(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, attempts=3)))
+        verdicts: list[Verdict] = []
+        for _ in range(3):
+            lease = await claim_one(backend, worker)
+            verdicts.append((await backend.commit(lease, RetryLater(clock.now(), "boom"))).verdict)
+        assert verdicts == ["retried", "retried", "dead_letter"]
+        assert await backend.claim(worker, Kind.TURN) == []
+        [letter] = await backend.dead_letters(conversation=ALICE)
+        assert [message.origin_id for message in letter.messages] == ["m-1"]
+        assert (letter.turn.cause, letter.turn.attempt, letter.turn.outcome) == ("boom", 3, "dead_letter")
+
+    async def test_a_turn_that_kills_its_workers_stops_after_its_takeovers_and_is_kept(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, takeovers=2)), arrival("b-1", BOB))
+        for _ in range(3):
+            leases = await backend.claim(await joined(backend, clock), Kind.TURN, most=2)
+            assert sorted(lease.key for lease in leases) == [ALICE, BOB]
+            await expire(backend, pass_time)
+        [letter] = await backend.dead_letters()
+        assert (letter.turn.conversation, letter.turn.attempt) == (ALICE, 3)
+        [lease] = await backend.claim(await joined(backend, clock), Kind.TURN, most=2)
+        assert lease.key == BOB
+
+    async def test_a_retry_keeps_its_place_is_visible(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        failed = await claim_one(backend, worker)
+        retry_at = clock.now() + 400
+        await backend.commit(failed, RetryLater(retry_at, "not now"))
+        await accept(backend, arrival("m-2"))
+        assert await backend.claim(worker, Kind.TURN) == []
+        lane = await lane_of(backend)
+        assert (lane.state, lane.due_at, lane.pending) == ("waiting", retry_at, 2)
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [(run.result, run.cause, run.number) for run in story.attempts] == [("retried", "not now", 1)]
+        await pass_time(400)
+        again = await claim_one(backend, worker)
+        assert (origin_ids(again), again.number, again.attempt, again.failures) == (["m-1"], 1, 2, 1)
+
+    async def test_a_failure_that_does_not_count_uses_up_nothing(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, attempts=1)))
+        for _ in range(5):
+            lease = await claim_one(backend, worker)
+            assert lease.attempt == 1
+            later = RetryLater(clock.now(), "busy", counts=False)
+            assert (await backend.commit(lease, later)).verdict == "retried"
+
+    async def test_released_is_given_back_without_blame(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        assert (await backend.commit(await claim_one(backend, worker), Released())).verdict == "released"
+        lease = await claim_one(backend, worker)
+        assert (lease.attempt, lease.number, lease.epoch) == (1, 1, 2)
+
+    async def test_acknowledged_at_commit_a_crash_repeats_the_turn_and_never_loses_it(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D4, `ack = "commit"`."""
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, ack="commit")))
+        await claim_one(backend, await joined(backend, clock))
+        await expire(backend, pass_time)
+        assert origin_ids(await claim_one(backend, await joined(backend, clock))) == ["m-1"]
+
+    async def test_acknowledged_at_claim_a_crash_loses_the_turn_and_never_repeats_it(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D4, `ack = "claim"`: lost to the agent, but kept as a dead letter; what came later is answered."""
+        policy = replace(AT_ONCE, ack="claim")
+        await accept(backend, arrival("m-1", policy=policy))
+        await claim_one(backend, await joined(backend, clock))
+        await accept(backend, arrival("m-2", policy=policy))
+        await expire(backend, pass_time)
+        assert origin_ids(await claim_one(backend, await joined(backend, clock))) == ["m-2"]
+        assert [letter.messages[0].origin_id for letter in await backend.dead_letters()] == ["m-1"]
+
+    # Commit ----------------------------------------------------------------------------------------------------------
+
+    async def test_a_stale_epoch_changes_nothing_and_says_nothing(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """C4: a stalled worker that wakes up late can change nothing."""
+        await accept(backend, arrival("m-1"))
+        slow = await claim_one(backend, await joined(backend, clock))
+        await expire(backend, pass_time)
+        for outcome in (answer("first"), GaveUp("no"), Released(), Parked("no"), RetryLater(0, "no")):
+            assert (await backend.commit(slow, outcome)).verdict == "fenced"
+        quick = await claim_one(backend, await joined(backend, clock))
+        assert (await backend.commit(slow, answer("first"))).verdict == "fenced"
+        assert (await backend.commit(quick, answer("second"))).verdict == "answered"
+        assert (await backend.commit(slow, answer("first"))).verdict == "fenced"
+        assert [view.text for view in await backend.deliveries(ALICE)] == ["second"]
+
+    async def test_a_stale_sender_settles_nothing(self, backend: Backend, clock: Clock, pass_time: PassTime) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        slow = await claim_one(backend, worker, Kind.OUT)
+        await expire(backend, pass_time)
+        quick = await claim_one(backend, await joined(backend, clock), Kind.OUT)
+        assert quick.delivery == slow.delivery
+        assert (await backend.commit(slow, Delivered("r-1"))).verdict == "fenced"
+        assert (await lane_of(backend, kind=Kind.OUT)).pending == 2
+
+    async def test_the_answer_is_committed_with_the_message_that_asked_for_it(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-2"))
+        lease = await claim_one(backend, worker)
+        before = await backend.story(ALICE)
+        assert before is not None
+        assert (before.turns, before.deliveries, before.sessions) == ((), (), {})
+        await backend.commit(lease, answer(["part one", "part two"], "s-1", tokens=7))
+        after = await backend.story(ALICE)
+        assert after is not None
+        [turn] = after.turns
+        assert (turn.outcome, turn.first, turn.last, turn.session, turn.usage.input_tokens) == (
+            "answered",
+            1,
+            2,
+            "s-1",
+            7,
+        )
+        assert [(view.text, view.part, view.parts, view.turn, view.state) for view in after.deliveries] == [
+            ("part one", 1, 2, 1, "queued"),
+            ("part two", 2, 2, 1, "queued"),
+        ]
+        assert {view.in_reply_to for view in after.deliveries} == {("m-1", "m-2")}
+        assert after.sessions[lease.policy.agent].usage.input_tokens == 7
+        assert (await lane_of(backend)).pending == 0
+
+    async def test_saying_nothing_is_an_answer(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        assert (await backend.commit(await claim_one(backend, worker), answer(None))).verdict == "answered"
+        assert await backend.deliveries(ALICE) == []
+        assert (await lane_of(backend)).state == "idle"
+
+    @pytest.mark.parametrize(
+        ("outcome", "verdict"),
+        [
+            (answer("hi", "s-1", tokens=5), "answered"),
+            (RetryLater(0, "boom"), "retried"),
+            (GaveUp("no"), "dead_letter"),
+            (Released(), "released"),
+            (Parked("nobody"), "parked"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    async def test_a_repeated_commit_answers_what_it_answered_the_first_time(
+        self, backend: Backend, clock: Clock, outcome: Outcome, verdict: Verdict
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        doubled = await asyncio.gather(backend.commit(lease, outcome), backend.commit(lease, outcome))
+        assert [each.verdict for each in doubled] == [verdict, verdict]
+        await backend.unpark(ALICE)
+        later = await backend.claim(worker, Kind.TURN)
+        story = await backend.story(ALICE)
+        assert (await backend.commit(lease, outcome)).verdict == verdict
+        assert await backend.story(ALICE) == story, "asking again changes nothing"
+        for each in later:
+            assert (await backend.commit(each, answer())).verdict == "answered"
+
+    async def test_a_repeated_settle_never_settles_the_next_delivery(self, backend: Backend, clock: Clock) -> None:
+        """The lease goes on from delivery to delivery, so the epoch alone does not tell them apart."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two", "three"]))
+        lease = await claim_one(backend, worker, Kind.OUT)
+        first = await backend.commit(lease, Delivered("r-1"), take_next=True)
+        again = await backend.commit(lease, Delivered("r-1"))
+        assert (first.verdict, again.verdict) == ("sent", "sent")
+        assert first.next is not None
+        assert first.next.delivery is not None
+        assert first.next.delivery.text == "two"
+        assert await texts_sent(backend) == ["one"]
+        assert (await backend.commit(first.next, Delivered("r-2"))).verdict == "sent"
+        assert await texts_sent(backend) == ["one", "two"]
+
+    async def test_one_fenced_commit_does_not_fail_its_neighbours(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        stale = await claim_one(backend, await joined(backend, clock))
+        await expire(backend, pass_time)
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("b-1", BOB))
+        leases = await backend.claim(worker, Kind.TURN, most=2)
+        calls = [backend.commit(stale, answer()), *(backend.commit(lease, answer()) for lease in leases)]
+        *_, accepted = await asyncio.gather(*calls, accept(backend, arrival("m-2")))
+        assert accepted == [Acceptance("accepted", 2)]
+        assert [(await backend.commit(lease, answer())).verdict for lease in leases] == ["answered", "answered"]
+
+    async def test_take_next_goes_on_with_what_is_due(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB))
+        lease = await claim_one(backend, worker)
+        committed = await backend.commit(lease, answer(), take_next=True)
+        assert committed.next is not None
+        assert {lease.key, committed.next.key} == {ALICE, BOB}
+        assert committed.next.worker == worker
+        assert (await backend.commit(committed.next, answer(), take_next=True)).next is None
+
+    async def test_take_next_takes_nothing_of_a_paused_lane(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        lease = await claim_one(backend, worker, Kind.OUT)
+        await backend.pause(ALICE, Kind.OUT)
+        assert (await backend.commit(lease, Delivered(), take_next=True)).next is None
+
+    # Deliveries ------------------------------------------------------------------------------------------------------
+
+    async def test_a_reply_never_overtakes_an_earlier_one_while_backing_off(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        lease = await claim_one(backend, worker, Kind.OUT)
+        await backend.commit(lease, RetryLater(clock.now() + 200, "429", counts=False), take_next=True)
+        await accept(backend, arrival("m-2"))
+        await backend.commit(await claim_one(backend, worker), answer("three"))
+        assert await backend.claim(worker, Kind.OUT) == []
+        await pass_time(200)
+        again = await claim_one(backend, worker, Kind.OUT)
+        assert again.delivery == lease.delivery, "the same delivery under the same id"
+        await backend.commit(again, Delivered())
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["one", "two", "three"]
+
+    async def test_a_delivery_has_one_id_for_ever(self, backend: Backend, clock: Clock, pass_time: PassTime) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        first = await claim_one(backend, worker, Kind.OUT)
+        await expire(backend, pass_time)
+        again = await claim_one(backend, await joined(backend, clock), Kind.OUT)
+        assert first.delivery is not None
+        assert again.delivery is not None
+        assert first.delivery.id == again.delivery.id == delivery_id(ALICE, 1, 1)
+        assert len({view.id for view in await backend.deliveries(ALICE)}) == 2
+
+    async def test_a_delivery_that_is_refused_is_kept_and_the_next_one_goes_on(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        refused = await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("400"))
+        assert refused.verdict == "failed"
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered("r-2"))
+        views = [(view.text, view.state, view.cause, view.receipt) for view in await backend.deliveries(ALICE)]
+        assert views == [("one", "failed", "400", None), ("two", "sent", None, "r-2")]
+
+    async def test_a_delivery_is_tried_as_long_as_its_policy_says(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, attempts=1, deliver_for_ms=500)))
+        await backend.commit(await claim_one(backend, worker), answer())
+        lease = await claim_one(backend, worker, Kind.OUT)
+        assert (await backend.commit(lease, RetryLater(clock.now(), "503"))).verdict == "retried"
+        lease = await claim_one(backend, worker, Kind.OUT)
+        assert (await backend.commit(lease, RetryLater(clock.now() + 600, "503"))).verdict == "failed"
+        assert [view.text for view in await backend.outbox(state="failed")] == ["hi"]
+
+    # Sessions --------------------------------------------------------------------------------------------------------
+
+    async def test_one_users_state_never_reaches_anothers_turn(self, backend: Backend, clock: Clock) -> None:
+        """Sessions belong to a conversation and an agent."""
+        worker = await joined(backend, clock)
+        sales = replace(AT_ONCE, agent="sales")
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(session="alice's"))
+        await accept(backend, arrival("b-1", BOB), arrival("m-2", policy=sales))
+        leases = await backend.claim(worker, Kind.TURN, most=2)
+        assert [(lease.session, lease.policy.agent == "sales") for lease in leases] in (
+            [(None, False), (None, True)],
+            [(None, True), (None, False)],
+        )
+
+    async def test_a_session_belongs_to_the_agent_that_ran(self, backend: Backend, clock: Clock) -> None:
+        """A message that arrives during the turn may name another agent, for the next turn."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2", policy=replace(AT_ONCE, agent="sales")))
+        await backend.commit(lease, answer(session="s-1"))
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert list(story.sessions) == [AT_ONCE.agent] == [turn.agent for turn in story.turns]
+        assert (await claim_one(backend, worker)).session is None
+
+    async def test_tokens_add_up_in_a_session_and_start_anew_in_another(self, backend: Backend, clock: Clock) -> None:
+        """B5: a reused session adds to its total, a new one starts from zero, no session changes nothing."""
+        worker = await joined(backend, clock)
+        totals = []
+        for number, (handle, tokens) in enumerate([("a", 5), ("a", 7), (None, 100), ("b", 2)]):
+            await accept(backend, arrival(f"m-{number}"))
+            await backend.commit(await claim_one(backend, worker), answer(session=handle, tokens=tokens))
+            story = await backend.story(ALICE)
+            assert story is not None
+            session = story.sessions[AT_ONCE.agent]
+            totals.append((session.handle, session.turns, session.usage.input_tokens))
+        assert totals == [("a", 1, 5), ("a", 2, 12), ("a", 2, 12), ("b", 1, 2)]
+
+    # Steering --------------------------------------------------------------------------------------------------------
+
+    async def test_a_paused_lane_waits_and_its_running_turn_goes_on(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        running = await claim_one(backend, worker)
+        assert await backend.pause(ALICE)
+        await accept(backend, arrival("m-2"))
+        assert (await backend.commit(running, answer())).verdict == "answered"
+        assert await backend.claim(worker, Kind.TURN) == []
+        assert (await lane_of(backend)).state == "paused"
+        assert await backend.resume(ALICE)
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    async def test_a_parked_lane_waits_for_an_operator_and_counts_anew(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), RetryLater(clock.now(), "boom"))
+        assert (await backend.commit(await claim_one(backend, worker), Parked("no agent"))).verdict == "parked"
+        await accept(backend, arrival("m-2"))
+        assert await backend.claim(worker, Kind.TURN) == []
+        assert (await lane_of(backend)).state == "parked"
+        assert await backend.unpark(ALICE)
+        assert not await backend.unpark(ALICE)
+        lease = await claim_one(backend, worker)
+        assert (origin_ids(lease), lease.attempt, lease.failures) == (["m-1"], 1, 0)
+
+    async def test_steering_says_if_there_is_no_such_lane(self, backend: Backend) -> None:
+        assert not await backend.pause(ALICE)
+        assert not await backend.resume(ALICE)
+        assert not await backend.unpark(ALICE)
+
+    async def test_a_wall_clock_that_jumps_changes_when_and_never_what(self, backend: Backend, clock: Clock) -> None:
+        if not isinstance(clock, VirtualClock):
+            pytest.skip("needs a clock that can be set")
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        clock.jump(-3_600_000)
+        await accept(backend, arrival("m-2"))
+        assert (await backend.commit(lease, answer("one"))).verdict == "answered"
+        clock.jump(7_200_000)
+        assert await backend.renew(worker, TERM_MS, [])
+        follower = await claim_one(backend, worker)
+        assert (origin_ids(follower), follower.number, follower.epoch) == (["m-2"], 2, 2)
+
+    # What is seen ----------------------------------------------------------------------------------------------------
+
+    async def test_what_returned_has_happened_and_survives_a_restart(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        """A13: after a restart, what no turn has acknowledged is processed; sessions survive."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer("hi", "s-1", tokens=3))
+        await accept(backend, arrival("m-2"))
+        before, events = await backend.story(ALICE), await backend.events()
+        await backend.close()
+        again = await self.opened_again(open_again)
+        assert await again.story(ALICE) == before
+        assert await again.events() == events
+        lease = await claim_one(again, await joined(again, clock))
+        assert origin_ids(lease) == ["m-2"]
+        assert lease.session is not None
+        assert lease.session.handle == "s-1"
+
+    async def test_lanes_are_listed_by_kind_state_and_channel(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(
+            backend,
+            arrival("m-1"),
+            arrival("m-2", "my_shop/x"),
+            arrival("m-3", "my-shop/x", GATHER),
+            arrival("m-4", "Site/x", GATHER),
+        )
+        await backend.claim(worker, Kind.TURN)
+        assert {lane.conversation for lane in await backend.lanes(channel="my_shop")} == {"my_shop/x"}
+        assert {lane.conversation for lane in await backend.lanes(channel="site")} == {ALICE}
+        assert {lane.conversation for lane in await backend.lanes(state="gathering")} == {"my-shop/x", "Site/x"}
+        assert [lane.state for lane in await backend.lanes(state="running")] == ["running"]
+        assert len(await backend.lanes(limit=3)) == 3
+        assert len(await backend.lanes(state="gathering", limit=1)) == 1
+        assert await backend.lanes(kind=Kind.OUT) == []
+
+    async def test_a_conversation_nobody_heard_of_has_no_story(self, backend: Backend) -> None:
+        assert await backend.story(ALICE) is None
+        assert await backend.deliveries(ALICE) == []
+        assert await backend.dead_letters() == []
+
+    async def test_the_story_shows_the_latest_oldest_first(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        for number in range(4):
+            await accept(backend, arrival(f"m-{number}"))
+            await backend.commit(await claim_one(backend, worker), answer(f"re {number}"))
+        story = await backend.story(ALICE, limit=2)
+        assert story is not None
+        assert [message.origin_id for message in story.messages] == ["m-2", "m-3"]
+        assert [turn.number for turn in story.turns] == [3, 4]
+        assert [view.text for view in story.deliveries] == ["re 2", "re 3"]
+        assert [view.text for view in await backend.deliveries(ALICE, after=1, limit=2)] == ["re 1", "re 2"]
+
+    async def test_the_locks_are_the_leases_that_are_held(self, backend: Backend, clock: Clock) -> None:
+        """C7: conversation, worker, since when."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        [lock] = await backend.locks()
+        assert (lock.conversation, lock.kind, lock.worker, lock.epoch) == (ALICE, Kind.TURN, worker, lease.epoch)
+        assert (lock.since, lock.worker_alive_until) == (lease.claimed_at, lease.claimed_at + TERM_MS)
+        [view] = await backend.workers()
+        assert (view.id, view.live, view.lanes) == (worker, True, 1)
+        await backend.commit(lease, answer())
+        assert await backend.locks() == []
+
+    async def test_counts_add_up(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB), arrival("x-1", "site/x"))
+        answered, given_up = await backend.claim(worker, Kind.TURN, most=2)
+        await backend.commit(answered, answer(["one", "two"]))
+        await backend.commit(given_up, GaveUp("no"))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("400"))
+        counts = await backend.counts()
+        assert {state: count for state, count in counts.lanes.items() if count} == {"idle": 2, "ready": 1}
+        assert (counts.messages_waiting, counts.deliveries_waiting, counts.deliveries_failed) == (1, 1, 1)
+        assert (counts.dead_letters, counts.locks, counts.workers_live) == (1, 0, 1)
+        assert counts.oldest_due_at is not None
+
+    async def test_events_are_kept_in_order_behind_their_cursors(self, backend: Backend, clock: Clock) -> None:
+        """B8: every decision leaves a fact under a name that is documented."""
+        assert await backend.events() == []
+        heard: list[Event] = []
+        backend.subscribe(heard.extend)
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-1"), arrival("m-2"))
+        await backend.commit(await claim_one(backend, worker), answer())
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered())
+        stored = await backend.events()
+        names = [entry.event.name for entry in stored]
+        assert names == [
+            "worker.joined",
+            "message.accepted",
+            "message.duplicate",
+            "message.accepted",
+            "turn.started",
+            "turn.answered",
+            "delivery.started",
+            "delivery.sent",
+        ]
+        assert set(names) <= set(EVENTS)
+        assert heard == [entry.event for entry in stored]
+        cursors = [entry.cursor for entry in stored]
+        assert cursors == sorted(set(cursors))
+        for place, cursor in enumerate(cursors):
+            assert await backend.events(after=cursor, limit=2) == stored[place + 1 : place + 3]
+        assert await backend.events(after=-1) == stored[-1:]
+
+    async def test_a_change_is_noticed_here_and_elsewhere(self, backend: Backend, open_again: OpenAgain) -> None:
+        watchers = [backend] if open_again is None else [backend, await open_again()]
+        waiting = [asyncio.create_task(each.changed(PATIENCE_SECONDS)) for each in watchers]
+        numbers = iter(range(1_000_000))
+        # The first message may be stored before everybody watches; whoever watches hears of one of the next.
+        while not all(task.done() for task in waiting):
+            await accept(backend, arrival(f"m-{next(numbers)}"))
+            await asyncio.sleep(0.01)
+        assert all([await task for task in waiting])
+        assert not await backend.changed(0.01)
+
+    async def test_old_history_is_forgotten_but_never_dead_letters_nor_what_waits(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer())
+        await send_everything(backend, worker)
+        await accept(backend, arrival("m-2"))
+        await backend.commit(await claim_one(backend, worker), GaveUp("no"))
+        await accept(backend, arrival("m-3"))
+        await pass_time(10)
+        now = clock.now()
+        await backend.forget(messages_before=now, events_before=now, origins_before=0)
+        story = await backend.story(ALICE)
+        assert story is not None
+        kept = [message.origin_id for message in story.messages]
+        assert kept[-2:] == ["m-2", "m-3"]
+        [letter] = await backend.dead_letters()
+        assert [message.origin_id for message in letter.messages] == ["m-2"]
+        assert await accept(backend, arrival("m-1")) == [Acceptance("duplicate", 1)]
+        assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
+
+    async def test_close_may_be_called_twice_and_before_open(self, backend: Backend, open_again: OpenAgain) -> None:
+        await backend.close()
+        await backend.close()
+
+    # Helpers ---------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    async def opened_again(open_again: OpenAgain) -> Backend:
+        if open_again is None:
+            pytest.skip("this store lives in one object")
+        return await open_again()
+
+    @staticmethod
+    async def cancel(task: asyncio.Task[list[Lease]]) -> None:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

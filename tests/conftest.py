@@ -1,0 +1,57 @@
+"""Fixtures for every test: a clock that is turned by hand, and a store of each kind on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from turnlane.backends.base import Backend, open_backend
+from turnlane.testing.doubles import VirtualClock
+
+pytest.register_assert_rewrite("turnlane.testing.conformance")
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    # Losing power is tested elsewhere, so nothing here waits for the disk.
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db?synchronous=off"
+
+
+@pytest.fixture
+async def backend(backend_url: str, clock: VirtualClock) -> AsyncIterator[Backend]:
+    store = open_backend(backend_url, clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def pass_time(clock: VirtualClock) -> Callable[[int], Awaitable[None]]:
+    async def advance(ms: int) -> None:
+        clock.advance(ms)
+
+    return advance
+
+
+@pytest.fixture
+async def open_again(
+    backend: Backend, backend_url: str, clock: VirtualClock
+) -> AsyncIterator[Callable[[], Awaitable[Backend]] | None]:
+    """Another handle on the same stored data, as another process has it."""
+    async with AsyncExitStack() as handles:
+
+        async def opened() -> Backend:
+            store = open_backend(backend_url, clock)
+            await store.open()
+            handles.push_async_callback(store.close)
+            return store
+
+        yield None if backend_url.startswith("memory:") else opened
