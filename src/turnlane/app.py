@@ -66,7 +66,9 @@ class Bot:
         self.channels: dict[str, Channel] = {channel.name: channel for channel in channels}
         self.agents: dict[str, Agent] = dict(agents or {})
         self.operator_token = self.settings.operator_token.reveal() if self.settings.operator_token else None
-        self.backend: Backend = open_backend(backend or self.settings.backend, self.clock)
+        self.backend: Backend = open_backend(
+            backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
+        )
         self._listeners: list[Listener] = []
         self._policy = cache(self._policy_for)
         self._worker: Worker | None = None

@@ -301,6 +301,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
         debounce_ms=lanes.debounce.ms,
         max_wait_ms=lanes.max_wait.ms,
         max_batch=lanes.max_batch,
+        max_pending=lanes.max_pending,
         turn_deadline_ms=lanes.turn_deadline.ms,
         attempts=lanes.attempts,
         takeovers=lanes.takeovers,

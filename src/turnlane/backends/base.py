@@ -18,7 +18,6 @@ one batch of the server. So callers stay simple, and the cost of a durable write
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Outcome
+from turnlane.model.value import value
 from turnlane.model.view import (
     Counts,
     DeadLetter,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from turnlane.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Arrival:
     """A message to be accepted, with the policy that its lane shall follow from now on."""
 
@@ -54,7 +54,7 @@ class Arrival:
     policy: Policy
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acceptance:
     verdict: Literal["accepted", "duplicate"]
     seq: int
@@ -64,7 +64,7 @@ class Acceptance:
 Verdict = Literal["answered", "sent", "retried", "dead_letter", "failed", "released", "parked", "fenced"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Committed:
     verdict: Verdict
     """What became of the batch. `fenced`: the lease was no longer valid, and nothing was changed."""
@@ -92,7 +92,7 @@ class Backend(Protocol):
     # Workers
 
     async def join(self, worker: str, term_ms: int) -> None:
-        """Make the worker live for one term. Its id is fresh; one that the store remembers is refused with WorkerLost."""
+        """Make the worker live for one term. An id that the store remembers is refused with WorkerLost."""
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         """Make the worker live for one more term. False: the store says that it was declared dead, which is final.
@@ -115,8 +115,8 @@ class Backend(Protocol):
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
         """Store the messages and make their lanes due by their policies. Answers in the order given.
 
-        A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body; of two in
-        one call, the first is accepted.
+        A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body; of
+        two in one call, the first is accepted.
         """
 
     async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
@@ -190,8 +190,11 @@ _MODULES = {
 }
 
 
-def open_backend(url: str, clock: Clock | None = None) -> Backend:
-    """The backend that the URL names, not yet connected: `memory://`, `sqlite:///file.db`."""
+def open_backend(url: str, clock: Clock | None = None, *, idle_after_ms: int = 60_000) -> Backend:
+    """The backend that the URL names, not yet connected: `memory://`, `sqlite:///file.db`.
+
+    What it remembers of a conversation in this process goes once the conversation was idle for `idle_after_ms`.
+    """
     from turnlane.clock import SystemClock
 
     scheme = urlsplit(url).scheme
@@ -199,5 +202,5 @@ def open_backend(url: str, clock: Clock | None = None) -> Backend:
         known = ", ".join(f"{name}://" for name in _MODULES)
         raise InvalidSettings(f"no backend for {url.partition(':')[0]!r}; use one of {known}")
     module, _, name = _MODULES[scheme].partition(":")
-    backend: Backend = getattr(import_module(module), name)(url, clock or SystemClock())
+    backend: Backend = getattr(import_module(module), name)(url, clock or SystemClock(), idle_after_ms)
     return backend

@@ -144,7 +144,7 @@ class MemoryRows:
 class MemoryBackend:
     """One process, one event loop: every verb is a transaction because nothing else runs meanwhile."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
         self._clock = clock
         self._rows = MemoryRows()

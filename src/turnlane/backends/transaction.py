@@ -169,8 +169,10 @@ class Transaction:
         lane = self._lane(Kind.TURN, message.conversation, policy)
         seq = lane.arrive(policy, self._now)
         self._rows.save_lane(lane)
-        self._rows.add_message(lane, replace(message, seq=seq, accepted_at=self._now))
+        self._rows.add_message(lane, message.stored(seq, self._now))
         self._note("message.accepted", lane.key, message=message.id, seq=seq, pending=lane.pending)
+        if lane.pending == policy.max_pending + 1:
+            self._note("lane.full", lane.key, pending=lane.pending, max_pending=policy.max_pending)
         return Acceptance("accepted", seq)
 
     def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:

@@ -7,14 +7,14 @@ brings (model/delivery.py); what it raises is a bug and is retried like an unkno
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from turnlane.model.delivery import Delivery, SendResult
 from turnlane.model.message import Message
+from turnlane.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """What became of the messages handed in, once they are stored."""
 

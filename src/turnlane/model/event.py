@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from turnlane.model.value import value
 
 Fact = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Event:
     """One fact. What is decided in the store is written down there with the decision itself."""
 
@@ -37,6 +39,7 @@ EVENTS: Mapping[str, str] = {
     "delivery.lost": "The worker of a sending was lost; the delivery is due again. seq, attempt, epoch, worker",
     "delivery.failed": "The delivery was given up on and kept. seq, attempt, cause",
     "delivery.fenced": "A stale holder tried to settle; nothing was changed. seq, epoch, worker",
+    "lane.full": "More messages wait than max_pending; they are stored all the same. pending, max_pending",
     "lane.parked": "Nobody can run the lane; it waits for an operator. kind, cause",
     "lane.unparked": "An operator let the lane go on. kind",
     "lane.paused": "The lane was paused. kind",

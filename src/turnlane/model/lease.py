@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnlane.model.delivery import Delivery
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
+from turnlane.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """Held by one worker under one epoch; every write made by its right names both."""
 

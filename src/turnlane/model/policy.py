@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from turnlane.model.value import value
 
 OnBusy = Literal["collect", "queue"]
 """What a message does that arrives while a turn runs. Further policies are further words here."""
@@ -11,7 +13,7 @@ OnBusy = Literal["collect", "queue"]
 Ack = Literal["commit", "claim"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Backoff:
     """Waiting times that grow: first, first x factor, ... at most `most`."""
 
@@ -26,7 +28,7 @@ class Backoff:
         return int(min(self.most_ms, grown))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Policy:
     """Stamped on the lane by every accept, so that any worker can decide without the settings of another."""
 
@@ -36,6 +38,8 @@ class Policy:
     debounce_ms: int = 3_000
     max_wait_ms: int = 15_000
     max_batch: int = 50
+    max_pending: int = 100
+    """Past it the operator is told; messages are stored all the same."""
     turn_deadline_ms: int = 600_000
     attempts: int = 3
     takeovers: int = 10

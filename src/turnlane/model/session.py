@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from turnlane.model.usage import NO_USAGE, Usage
+from turnlane.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Session:
     """The handle by which an agent finds its memory again, and what was spent under that handle."""
 

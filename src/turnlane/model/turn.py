@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from turnlane.model.message import Message
 from turnlane.model.usage import NO_USAGE, Usage
+from turnlane.model.value import value
 
 TurnOutcome = Literal["answered", "dead_letter"]
 """How a turn is recorded once it is over. Superseded turns come with the policies that make them."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Turn:
     """One run of an agent over the messages taken together."""
 
@@ -38,7 +38,7 @@ class Turn:
         return "\n".join(message.text for message in self.messages)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """An agent's answer. `text=None` says nothing; several texts leave as several deliveries, in order."""
 
@@ -56,21 +56,21 @@ class Reply:
 # How the holder of a lease ends it. One of these goes into `Backend.commit`.
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replied:
     """A turn lane: the batch is answered."""
 
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delivered:
     """An out lane: the delivery is with the platform."""
 
     receipt: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetryLater:
     """It failed; the same batch is tried again at `at`, in its place, unless its attempts are used up."""
 
@@ -80,19 +80,19 @@ class RetryLater:
     """False for a failure that must not use up the attempts: the platform said "later", or was not there."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GaveUp:
     """Trying again is pointless: a turn becomes a dead letter, a delivery is kept as failed."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Released:
     """Given back without blame (a graceful stop); whoever takes it next starts over."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Parked:
     """Nobody here can run it (no such agent or channel); the lane waits, visible, for an operator."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from turnlane.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     input_tokens: int = 0
     output_tokens: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event
@@ -12,9 +12,10 @@ from turnlane.model.message import Message
 from turnlane.model.session import Session
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE, Usage
+from turnlane.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LaneView:
     conversation: str
     kind: Kind
@@ -53,7 +54,7 @@ class LaneView:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnView:
     """A turn that is over."""
 
@@ -73,7 +74,7 @@ class TurnView:
     usage: Usage = NO_USAGE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptView:
     """A run that did not answer: it failed, was given back, or was lost with its worker."""
 
@@ -89,7 +90,7 @@ class AttemptView:
     cause: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeliveryView:
     id: str
     conversation: str
@@ -108,13 +109,13 @@ class DeliveryView:
     cause: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeadLetter:
     turn: TurnView
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lock:
     """A lease that is held now."""
 
@@ -127,7 +128,7 @@ class Lock:
     """None if the store knows no such worker: the lease may be taken over at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorkerView:
     id: str
     live: bool
@@ -135,7 +136,7 @@ class WorkerView:
     lanes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Story:
     """Everything that is known of one conversation."""
 
@@ -148,7 +149,7 @@ class Story:
     sessions: Mapping[str, Session] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Counts:
     """The store in numbers."""
 
@@ -163,7 +164,7 @@ class Counts:
     oldest_due_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredEvent:
     cursor: int
     event: Event

@@ -36,10 +36,11 @@ FORGET_ROWS = 500
 class SqliteBackend:
     """WAL, `synchronous=FULL`, one writing thread with group commit, any number of processes on the file."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
         self.location = file.Location(url)
         self._clock = clock
+        self._idle_after_ms = idle_after_ms
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._listeners: list[Callable[[Sequence[Event]], None]] = []
@@ -50,7 +51,7 @@ class SqliteBackend:
             return
         await asyncio.to_thread(self._prepare)
         self._reader = Reader(self.location)
-        self._writer = Writer(self.location, self._clock, self._report)
+        self._writer = Writer(self.location, self._clock, self._report, self._idle_after_ms)
         self._writer.start()
 
     def _prepare(self) -> None:

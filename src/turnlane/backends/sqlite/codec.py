@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from turnlane.backends.sqlite.queries import SQL
 from turnlane.model.delivery import Delivery
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, Lane
-from turnlane.model.message import Attachment, Message
+from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
@@ -20,6 +22,7 @@ from turnlane.model.view import AttemptView, DeliveryView, TurnView
 Row = Sequence[Any]
 
 POLICIES_KEPT_MAX = 1000
+"""How many policy objects are known by their id."""
 
 _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy).decode
@@ -37,38 +40,54 @@ class StoredLane(Lane):
     """A lane that knows its row."""
 
     id: int = 0
+    sessions: dict[str, Session] | None = None
+    """By agent, once read: nobody but the holder of the lane's lease writes them."""
 
 
 class Policies:
-    """Policies are few and stamped on every lane: each is encoded once, and equal texts give the same object."""
+    """The numbers of policies, as the file knows them. Policies are few: each is read, written and decoded once.
 
-    def __init__(self) -> None:
-        self._by_text: dict[str, Policy] = {}
-        self._texts: dict[int, tuple[Policy, str]] = {}
+    A number never changes its meaning, so what was learned stays true whatever other processes do.
+    """
 
-    def text(self, policy: Policy) -> str:
-        known = self._texts.get(id(policy))
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+        self._policies: dict[int, Policy] = {}
+        self._numbers: dict[Policy, int] = {}
+        self._same: dict[int, tuple[Policy, int]] = {}
+
+    def policy(self, number: int) -> Policy:
+        if number not in self._policies:
+            self._learn()
+        return self._policies[number]
+
+    def number(self, policy: Policy) -> int:
+        known = self._same.get(id(policy))
         if known is not None:
             return known[1]
-        text = to_text(policy)
-        self._keep(policy, text)
-        return text
+        number = self._numbers.get(policy)
+        if number is None:
+            number = self._execute(SQL["insert_policy"], (to_text(policy),)).fetchone()[0]
+        self._remember(policy, number)
+        return number
 
-    def policy(self, text: str) -> Policy:
-        known = self._by_text.get(text)
-        if known is not None:
-            return known
-        policy = _policy(text)
-        self._keep(policy, text)
-        return policy
+    def _remember(self, policy: Policy, number: int) -> None:
+        if len(self._same) >= POLICIES_KEPT_MAX:
+            self._same.clear()
+        # Hashing a policy is slow next to looking at its id; keeping the object keeps the id from being given away.
+        self._same[id(policy)] = (policy, number)
 
-    def _keep(self, policy: Policy, text: str) -> None:
-        if len(self._texts) >= POLICIES_KEPT_MAX:
-            self._texts.clear()
-            self._by_text.clear()
-        # Keeping the policy beside its text keeps its id from being given to another object.
-        self._texts[id(policy)] = (policy, text)
-        self._by_text.setdefault(text, policy)
+    def forget_numbers(self) -> None:
+        """A transaction was undone, and a number that it had given out with it."""
+        self._numbers.clear()
+        self._same.clear()
+        self._policies.clear()
+
+    def _learn(self) -> None:
+        for number, text in self._execute(SQL["policies"], (max(self._policies, default=0),)):
+            policy = _policy(text)
+            self._policies[number] = policy
+            self._numbers.setdefault(policy, number)
 
 
 KINDS = tuple(Kind)
@@ -105,7 +124,7 @@ def lane_row(lane: StoredLane, policies: Policies) -> Row:
         lane.id,
         lane.kind,
         lane.key,
-        policies.text(lane.policy),
+        policies.number(lane.policy),
         lane.next_seq,
         lane.done_seq,
         lane.claim_seq,
@@ -129,7 +148,6 @@ def message_row(lane: int, message: Message) -> Row:
         lane,
         message.seq,
         message.accepted_at,
-        message.channel,
         message.origin_id,
         message.sender,
         message.sent_at,
@@ -139,9 +157,9 @@ def message_row(lane: int, message: Message) -> Row:
 
 
 def message_from(row: Row, conversation: str) -> Message:
-    _, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments = row
+    _, seq, accepted_at, origin_id, sender, sent_at, text, attachments = row
     return Message(
-        channel,
+        channel_of(conversation),
         origin_id,
         conversation,
         sender,

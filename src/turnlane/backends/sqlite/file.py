@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from turnlane.backends.sqlite import schema
 from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
 
 BUSY_TIMEOUT_SECONDS = 5.0
@@ -66,6 +67,17 @@ def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    try:
+        # Before anything is set: another program's file is left exactly as it is.
+        schema.check(connection)
+        _tune(connection, location, reader=reader)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _tune(connection: sqlite3.Connection, location: Location, *, reader: bool) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {location.synchronous}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_BEFORE_CHECKPOINT}")
@@ -73,7 +85,6 @@ def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
     connection.execute("PRAGMA temp_store = MEMORY")
     if reader:
         connection.execute("PRAGMA query_only = ON")
-    return connection
 
 
 def create_private(path: Path) -> None:

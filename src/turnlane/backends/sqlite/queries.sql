@@ -23,6 +23,12 @@ SELECT * FROM lane WHERE owner = ?
 SELECT l.* FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner
 WHERE l.owner IS NOT NULL AND coalesce(w.live, 0) = 0
 
+-- name: policies
+SELECT id, text FROM policy WHERE id > ?
+
+-- name: insert_policy
+INSERT INTO policy (text) VALUES (?) ON CONFLICT (text) DO UPDATE SET text = excluded.text RETURNING id
+
 -- name: last_lane_id
 SELECT coalesce(max(id), 0) FROM lane
 
@@ -30,6 +36,8 @@ SELECT coalesce(max(id), 0) FROM lane
 INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_lane
+-- Kind and key never change; they are compared so that both statements take the same row, and never set, as that would
+-- write their index again.
 UPDATE lane SET
     policy = ?4, next_seq = ?5, done_seq = ?6, claim_seq = ?7, number = ?8, attempt = ?9, failures = ?10, first_at = ?11,
     ready_at = ?12, retry_at = ?13, due_at = ?14, paused = ?15, parked = ?16, owner = ?17, epoch = ?18, claimed_at = ?19
@@ -44,12 +52,12 @@ CROSS JOIN origin AS o ON o.channel = ?1 AND o.origin_id = wanted.value
 INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES (?, ?, ?, ?, ?)
 
 -- name: insert_message
-INSERT INTO message (lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: messages_of_batches
 -- The batches of many lanes at once; each range is [lane, first, last].
-SELECT m.lane, m.seq, m.accepted_at, m.channel, m.origin_id, m.sender, m.sent_at, m.text, m.attachments
+SELECT m.lane, m.seq, m.accepted_at, m.origin_id, m.sender, m.sent_at, m.text, m.attachments
 FROM json_each(?1) AS batch
 CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.value ->> 1 AND batch.value ->> 2
 
@@ -166,11 +174,11 @@ SELECT * FROM lane WHERE kind = ?1 AND (?2 IS NULL OR key LIKE ?2 || '/%') ORDER
 SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
 
 -- name: view_messages
-SELECT lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments
+SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
 FROM message WHERE lane = ? ORDER BY seq DESC LIMIT ?
 
 -- name: view_messages_between
-SELECT lane, seq, accepted_at, channel, origin_id, sender, sent_at, text, attachments
+SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
 FROM message WHERE lane = ? AND seq BETWEEN ? AND ? ORDER BY seq
 
 -- name: view_turns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 
 from turnlane.backends.sqlite import codec
@@ -19,18 +19,22 @@ from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, TurnView
 
-PAGE_EXTRA = 16
-"""How many due lanes more than wanted a page holds, for those that turn out to be gathering still."""
-
 
 class SqliteRows:
     """Changes are gathered and written by `flush`; what was read or changed is kept as long as the transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, policies: Policies, now: int) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        policies: Policies,
+        believed: Mapping[tuple[Kind, str], StoredLane],
+        now: int,
+    ) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._policies = policies
         self._now = now
+        self._believed = believed
         self._lanes: dict[tuple[Kind, str], StoredLane | None] = {}
         self._changed: dict[int, StoredLane] = {}
         self._added: list[StoredLane] = []
@@ -41,19 +45,21 @@ class SqliteRows:
         self._settled: dict[tuple[int, int], tuple[DeliveryState, int]] = {}
         self._turns: dict[tuple[int, int], TurnView] = {}
         self._attempts: dict[tuple[int, int], AttemptView] = {}
-        self._sessions: dict[tuple[int, str], Session] = {}
         self._workers: dict[str, WorkerRow | None] = {}
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
 
     # Reading ahead: what a whole group of calls needs, in a few statements.
 
     def expect_lanes(self, kind: Kind, keys: Iterable[str]) -> None:
-        missing = [key for key in dict.fromkeys(keys) if (kind, key) not in self._lanes]
-        if not missing:
-            return
-        for key in missing:
-            self._lanes[kind, key] = None
-        self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(missing))))
+        missing = []
+        for key in keys:
+            place = (kind, key)
+            if place not in self._lanes:
+                lane = self._lanes[place] = self._believed.get(place)
+                if lane is None:
+                    missing.append(key)
+        if missing:
+            self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(missing))))
 
     def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
         by_channel: defaultdict[str, list[str]] = defaultdict(list)
@@ -72,21 +78,23 @@ class SqliteRows:
             place = (codec.KINDS[row[1]], row[2])
             lane = self._lanes.get(place)
             if lane is None:
-                lane = self._lanes[place] = codec.lane_from(row, self._policies)
+                lane = self._believed.get(place) or codec.lane_from(row, self._policies)
+                self._lanes[place] = lane
             lanes.append(lane)
         return lanes
 
     # Lanes
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
-        self.expect_lanes(kind, (key,))
+        if (kind, key) not in self._lanes:
+            self.expect_lanes(kind, (key,))
         return self._lanes[kind, key]
 
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
         if self._last_id is None:
             self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
         self._last_id += 1
-        lane = StoredLane(kind, key, policy, id=self._last_id)
+        lane = StoredLane(kind, key, policy, id=self._last_id, sessions={})
         self._lanes[kind, key] = lane
         self._added.append(lane)
         return lane
@@ -98,14 +106,14 @@ class SqliteRows:
     def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterator[Lane]:
         """Those of the file first: what became due in this very transaction is younger."""
         seen: set[int] = set()
-        after, page = (-1, 0), limit + PAGE_EXTRA
+        after = (-1, 0)
         while True:
-            rows = self._execute(SQL["due_lanes"], (kind, now, *after, page)).fetchall()
+            rows = self._execute(SQL["due_lanes"], (kind, now, *after, limit)).fetchall()
             for lane in self._resolve(rows):
                 seen.add(lane.id)
                 if lane.due_at is not None and lane.due_at <= now:
                     yield lane
-            if len(rows) < page:
+            if len(rows) < limit:
                 break
             after = (rows[-1][13], rows[-1][0])
         for lane in list(self._changed.values()):
@@ -129,7 +137,8 @@ class SqliteRows:
     # Messages
 
     def origin(self, channel: str, origin_id: str) -> int | None:
-        self.expect_origins([(channel, origin_id)])
+        if (channel, origin_id) not in self._origins:
+            self.expect_origins([(channel, origin_id)])
         return self._origins[channel, origin_id]
 
     def add_message(self, lane: Lane, message: Message) -> None:
@@ -137,7 +146,8 @@ class SqliteRows:
         self._origins[message.channel, message.origin_id] = message.seq
         self._messages[lane.id, message.seq] = message
         row = codec.message_row(lane.id, message)
-        self._writes["insert_origin"].append(row[:5])
+        origin = (lane.id, message.seq, message.accepted_at, message.channel, message.origin_id)
+        self._writes["insert_origin"].append(origin)
         self._writes["insert_message"].append(row)
 
     def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]:
@@ -152,7 +162,7 @@ class SqliteRows:
             return Batch(delivery=self._deliveries[lane.id, lane.claim_seq])
         last = min(lane.claim_seq + 1, lane.next_seq)
         messages = [self._messages[lane.id, seq] for seq in range(lane.done_seq + 1, last + 1)]
-        return Batch(messages=messages, session=self._sessions.get((lane.id, lane.policy.agent)))
+        return Batch(messages=messages, session=(lane.sessions or {}).get(lane.policy.agent))
 
     def _read_messages(self, lanes: Sequence[StoredLane]) -> None:
         ranges, keys = [], {}
@@ -176,12 +186,14 @@ class SqliteRows:
             self._deliveries[row[0], row[1]] = codec.delivery_from(row, missing[row[0]].key)
 
     def _read_sessions(self, lanes: Sequence[StoredLane]) -> None:
-        # A lane of which this is the first turn has no session yet.
-        missing = [lane.id for lane in lanes if lane.number > 1 and (lane.id, lane.policy.agent) not in self._sessions]
+        missing = {lane.id: lane for lane in lanes if lane.sessions is None}
         if not missing:
             return
-        for row in self._execute(SQL["sessions_of_lanes"], (to_text(missing),)):
-            self._sessions.setdefault((row[0], row[1]), codec.session_from(row))
+        for lane in missing.values():
+            lane.sessions = {}
+        for row in self._execute(SQL["sessions_of_lanes"], (to_text(list(missing)),)):
+            lane = missing[row[0]]
+            lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
 
     # What follows from a commit
 
@@ -235,7 +247,7 @@ class SqliteRows:
 
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         assert isinstance(lane, StoredLane)
-        self._sessions[lane.id, agent] = session
+        lane.sessions = {**(lane.sessions or {}), agent: session}
         self._writes["save_session"].append(codec.session_row(lane.id, agent, session))
 
     # Workers are few and change seldom: written at once.
@@ -253,6 +265,10 @@ class SqliteRows:
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
         rows = self._execute(SQL["lapsed_workers"], (now,)).fetchall()
         return [WorkerRow(row[0], bool(row[1]), row[2]) for row in rows]
+
+    @property
+    def changed(self) -> Iterable[StoredLane]:
+        return self._changed.values()
 
     # Writing
 

@@ -1,10 +1,16 @@
 -- Version 1. Times are milliseconds since 1970. A lane is known by its kind and conversation; its id is only for joins.
 
+-- Policies are few and stamped on every lane, so a lane names its policy by number.
+CREATE TABLE policy (
+    id          INTEGER PRIMARY KEY,
+    text        TEXT    NOT NULL UNIQUE        -- JSON
+);
+
 CREATE TABLE lane (
     id          INTEGER PRIMARY KEY,
     kind        INTEGER NOT NULL,              -- 0 turn, 1 out, 2 tick
     key         TEXT    NOT NULL,              -- the conversation
-    policy      TEXT    NOT NULL,              -- JSON, stamped by the last accept
+    policy      INTEGER NOT NULL,              -- stamped by the last accept
     next_seq    INTEGER NOT NULL,
     done_seq    INTEGER NOT NULL,
     claim_seq   INTEGER NOT NULL,
@@ -29,8 +35,7 @@ CREATE TABLE message (
     lane        INTEGER NOT NULL,
     seq         INTEGER NOT NULL,
     accepted_at INTEGER NOT NULL,
-    channel     TEXT    NOT NULL,
-    origin_id   TEXT    NOT NULL,
+    origin_id   TEXT    NOT NULL,              -- the channel is that of the conversation
     sender      TEXT    NOT NULL,
     sent_at     INTEGER,
     text        TEXT    NOT NULL,

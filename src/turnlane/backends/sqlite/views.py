@@ -58,7 +58,7 @@ class Reader:
 class Views:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
-        self._policies = Policies()
+        self._policies = Policies(connection)
 
     def version(self) -> int:
         version: int = self._execute("PRAGMA data_version").fetchone()[0]

@@ -16,7 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from turnlane.backends.sqlite import file
-from turnlane.backends.sqlite.codec import Policies
+from turnlane.backends.sqlite.codec import Policies, StoredLane
+from turnlane.backends.sqlite.lane_cache import LaneCache
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.backends.transaction import Taker, Transaction
@@ -65,19 +66,21 @@ Report = Callable[[Group], None]
 class Writer:
     """Owns the writing connection. `submit` is called on the event loop; `report` is called there with each group."""
 
-    def __init__(self, location: file.Location, clock: Clock, report: Report) -> None:
+    def __init__(self, location: file.Location, clock: Clock, report: Report, idle_after_ms: int) -> None:
         self._location = location
         self._clock = clock
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._waiting: dict[tuple[str, Kind], deque[asyncio.Future[list[Lease]]]] = {}
-        self._policies = Policies()
         self._next_due: int | None = None
+        self._touched: list[StoredLane] = []
         self._version = -1
         self._stopping = False
         self._lock = file.FileLock(location.path)
         self._connection = file.connect(location)
+        self._policies = Policies(self._connection)
+        self._lanes = LaneCache(self._connection, idle_after_ms)
         self._thread = threading.Thread(target=self._run, name="turnlane-sqlite-writer", daemon=True)
 
     def start(self) -> None:
@@ -181,24 +184,28 @@ class Writer:
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
+                self._policies.forget_numbers()
+                self._lanes.clear()
                 raise
         return self._conclude(calls, *applied)
 
     def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Sequence[Event]]:
         now = self._clock.now()
-        rows = SqliteRows(self._connection, self._policies, now)
+        rows = SqliteRows(self._connection, self._policies, self._lanes.believed(), now)
         self._read_ahead(rows, calls)
         transaction = Transaction(rows, now)
         answers = [call.verb(transaction) for call in calls]
         invited = self._invite_the_waiting(transaction)
         transaction.serve()
         rows.flush(transaction.events)
+        self._touched = list(rows.changed)
         return answers, invited, transaction.events
 
     def _conclude(
         self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], events: Sequence[Event]
     ) -> Group:
         """The transaction is durable: only now may anybody believe it."""
+        self._lanes.keep(self._touched, self._clock.now())
         group = Group(events=events)
         self._serve_the_waiting(group, invited)
         for call, answer in zip(calls, answers, strict=True):
