@@ -127,6 +127,15 @@ class SqliteBackend:
             self._change.set()
             self._change = asyncio.Event()
 
+    async def _unless_called_off(self, future: asyncio.Future[Any]) -> Any:
+        """The answer; but a caller that is cancelled in the very moment it comes never hears of its leases."""
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._give_back(future.result())
+            raise
+
     def _give_back(self, answer: Any) -> None:
         """Whoever asked is gone. What was leased to it must not stay leased."""
         leases = answer if isinstance(answer, list) else [answer.next] if isinstance(answer, Committed) else []
@@ -168,7 +177,8 @@ class SqliteBackend:
             taker.lanes, taker.leases = [], []  # a group that failed is performed again
             return transaction.take(taker)
 
-        leases: list[Lease] = await self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None)
+        future = self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None)
+        leases: list[Lease] = await self._unless_called_off(future)
         if taker.lost and not leases:
             raise WorkerLost(f"worker {worker} is not live; join under a new id")
         return leases
@@ -178,9 +188,8 @@ class SqliteBackend:
             taker = Taker(lease.worker, lease.kind, 1) if take_next else None
             return transaction.commit(lease, outcome, taker), taker
 
-        committed: Committed = await self._call(
-            commit, lanes=[(lease.kind, lease.key), (Kind.OUT, lease.key)], finish=_committed
-        )
+        future = self._call(commit, lanes=[(lease.kind, lease.key), (Kind.OUT, lease.key)], finish=_committed)
+        committed: Committed = await self._unless_called_off(future)
         return committed
 
     # Steering

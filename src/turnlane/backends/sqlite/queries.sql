@@ -168,7 +168,10 @@ ORDER BY w.id LIMIT ?4
 DELETE FROM worker WHERE id = ? AND alive_until = ?
 
 -- name: view_lanes
-SELECT * FROM lane WHERE kind = ?1 AND (?2 IS NULL OR key LIKE ?2 || '/%') ORDER BY id LIMIT ?3 OFFSET ?4
+-- A channel's conversations start with its name and a slash; the character after the slash is a zero.
+SELECT * FROM lane
+WHERE kind = ?1 AND (?2 IS NULL OR (key >= ?2 || '/' AND key < ?2 || '0'))
+ORDER BY id LIMIT ?3 OFFSET ?4
 
 -- name: view_lanes_of
 SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
