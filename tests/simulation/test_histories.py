@@ -56,6 +56,8 @@ async def test_everything_that_can_happen_does_happen() -> None:
         "clock jumped": 100,
         "answer lost": 100,
         "commit repeated": 30,
+        "served while waiting": 50,
+        "waiting called off": 50,
         "pause": 50,
         "unpark": 50,
     }

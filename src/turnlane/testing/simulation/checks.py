@@ -46,7 +46,7 @@ def check_lane(view: LaneView, lane: Account, latest_now: int) -> None:
         (lane.attempts, batch.failures if batch else 0),
         "I8 attempts are failures, lost runs and the present one",
     )
-    require_same(view.due_at is not None, lane.claimable, f"I4 no lost and no spurious wake-up: {view}")
+    require_same(view.due_at is not None, lane.claimable, "I4 no lost and no spurious wake-up", view)
     if view.due_at is not None:
         require(view.due_at <= max(latest_now, lane.startable_at), "I7 nothing waits longer than it must", view, lane)
     check_gathering(view, lane)
@@ -101,30 +101,32 @@ async def check_story(oracle: Oracle, backend: Backend, key: str) -> None:
     if story is None:
         require(key not in oracle.messages, "a conversation is known once a message was accepted", key)
         return
-    require_same(list(story.messages), oracle.messages[key], f"I1 every message, in the order it was accepted: {key}")
+    require_same(list(story.messages), oracle.messages[key], "I1 every message, in the order it was accepted", key)
     check_turns(story, oracle.turns.get(key, []))
     require_same(
         Counter(replace(attempt, cause=None) for attempt in story.attempts),
         Counter(oracle.attempts.get(key, [])),
-        f"I8 every run that did not answer is kept: {key}",
+        "I8 every run that did not answer is kept",
+        key,
     )
     require_same(
         [replace(view, cause=None) for view in story.deliveries],
         oracle.deliveries.get(key, []),
-        f"I9 what leaves is what was answered, in order, each part once: {key}",
+        "I9 what leaves is what was answered, in order, each part once",
+        key,
     )
     sessions = {agent: session for (name, agent), session in oracle.sessions.items() if name == key}
-    require_same(dict(story.sessions), sessions, f"sessions and what they spent: {key}")
+    require_same(dict(story.sessions), sessions, "sessions and what they spent", key)
 
 
 def check_turns(story: Story, expected: Sequence[TurnView]) -> None:
-    require_same(len(story.turns), len(expected), f"I5 every batch is one turn: {story.conversation}")
+    require_same(len(story.turns), len(expected), "I5 every batch is one turn", story.conversation)
     for turn, should in zip(story.turns, expected, strict=True):
         # Whoever takes a lane back gives a cause of its own, and cannot know which agent was running.
         known = turn if should.cause is not None else replace(turn, cause=None)
         if should.outcome == "dead_letter" and should.cause is None:
             known = replace(known, agent=should.agent)
-        require_same(known, should, f"I5 a turn is recorded as it happened: {story.conversation}")
+        require_same(known, should, "I5 a turn is recorded as it happened", story.conversation)
 
 
 # At the end ----------------------------------------------------------------------------------------------------------

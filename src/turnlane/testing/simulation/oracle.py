@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
@@ -32,16 +32,16 @@ def require(holds: bool, promise: str, *details: object) -> None:
         raise Violation(" | ".join([promise, *map(str, details)]))
 
 
-def require_same(actual: object, expected: object, promise: str) -> None:
+def require_same(actual: object, expected: object, promise: str, *details: object) -> None:
     if actual != expected:
-        raise Violation(f"{promise} | {difference(actual, expected)}")
+        raise Violation(" | ".join([promise, difference(actual, expected), *map(str, details)]))
 
 
 def difference(actual: object, expected: object) -> str:
     """Only the fields that differ, where both are values of the same kind."""
-    names = getattr(type(actual), "__slots__", ())
-    if type(actual) is not type(expected) or not names:
+    if type(actual) is not type(expected) or not is_dataclass(actual):
         return f"is {actual!r}, expected {expected!r}"
+    names = [field.name for field in fields(actual)]
     pairs = [(name, getattr(actual, name), getattr(expected, name)) for name in names]
     return ", ".join(f"{name} is {is_!r}, expected {should!r}" for name, is_, should in pairs if is_ != should)
 
@@ -245,7 +245,7 @@ class Oracle:
         for lease in answer:
             self._may_start(self.accounts[kind, lease.key], now)
         allowed = most if self.may_claim(worker, now) else 0
-        due = sorted(view.due_at or 0 for view in before if self._shown_as_ready(view, now))
+        due = sorted(view.due_at or 0 for view in before if self.shown_as_ready(view, now))
         require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
         shown = {view.conversation: view.due_at for view in before}
         require_same([shown[lease.key] for lease in answer], due[: len(answer)], "longest due first")
@@ -257,7 +257,7 @@ class Oracle:
         require(lane.claimable, "nothing is claimed of a lane that is empty, paused or parked", lane)
         require(lane.startable_at <= now, "I7 no batch starts before its quiet window or its back-off ends", now, lane)
 
-    def _shown_as_ready(self, view: LaneView, now: int) -> bool:
+    def shown_as_ready(self, view: LaneView, now: int) -> bool:
         lane = self.accounts[view.kind, view.conversation]
         starts = max(view.due_at or 0, lane.startable_at)
         return view.due_at is not None and lane.claimable and starts <= now
@@ -270,12 +270,12 @@ class Oracle:
             lane.open_batch()
         self._started(lane, lease)
 
-    def went_on(self, lease: Lease, lane: Account) -> None:
+    def went_on(self, lease: Lease | None, lane: Account) -> None:
         """The same lease took the next delivery of its out lane, without a claim."""
         lane.open_batch()
         self._started(lane, lease)
 
-    def _started(self, lane: Account, lease: Lease) -> None:
+    def _started(self, lane: Account, lease: Lease | None) -> None:
         require_same(lease, self._lease(lane), "I2, I5, I6, I8: a lease holds the next or the same batch, counted")
         self.events["turn.started" if lane.kind is Kind.TURN else "delivery.started"] += 1
 
@@ -311,7 +311,7 @@ class Oracle:
         if ending is None:
             require(lane.holder is not None and lane.holder.epoch == lease.epoch, "the simulation lost a lease", lease)
             expected = self._end(lane, lease, outcome, now)
-            require_same(answer, expected, f"a commit under a valid lease does what it says: {outcome}")
+            require_same(answer, expected, "a commit under a valid lease does what it says", outcome)
             return self._goes_on(lane, lease) if take_next and expected == "sent" else None
         if answer == "fenced":
             self.events["turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"] += 1
@@ -369,8 +369,7 @@ class Oracle:
             queued_at=now,
         )
         out.gather(delivery, lane.policy, now)
-        shown = {name: getattr(delivery, name) for name in Delivery.__slots__}
-        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**shown, state="queued"))
+        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**asdict(delivery), state="queued"))
 
     def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
         assert lane.holder is not None

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.clock import Clock
 from turnlane.errors import InvalidInput
 from turnlane.testing.doubles import VirtualClock
-from turnlane.testing.simulation.world import World
+from turnlane.testing.simulation.world import PROCESSES, World
 
-OpenStore = Callable[[Clock], AbstractAsyncContextManager[Backend]]
-"""An empty store on that clock, gone afterwards."""
+OpenStore = Callable[[Clock], AbstractAsyncContextManager[Sequence[Backend]]]
+"""An empty store on that clock, gone afterwards; several backends see the same data, as several processes would."""
 
 STEPS = 400
 BROKEN_MAX = 3
@@ -61,8 +60,8 @@ class History:
 async def simulate(open_store: OpenStore, seed: int, *, steps: int = STEPS, name: str = "memory://") -> History:
     """Live through one history and drain it. Whatever goes wrong is in `broken`, with the way to replay it."""
     clock = VirtualClock(seed)
-    async with open_store(clock) as backend:
-        world = World(backend, clock, seed)
+    async with open_store(clock) as processes:
+        world = World(processes, clock, seed)
         history = History(seeds=1, steps=steps, tally=world.tally)
         try:
             await world.live(steps)
@@ -98,15 +97,16 @@ def throwaway(url: str) -> OpenStore:
         raise InvalidInput(f"{url} may hold what somebody needs; simulate on memory:// or sqlite:// (a throwaway file)")
 
     @asynccontextmanager
-    async def opened(clock: Clock) -> AsyncIterator[Backend]:
-        with tempfile.TemporaryDirectory(prefix="turnlane-simulation-") as folder:
-            path = Path(folder, "store.db")
-            # What a crash of the machine would lose is not what is simulated here, so nothing waits for the disk.
-            backend = open_backend(url if url == "memory://" else f"sqlite:///{path}?synchronous=off", clock)
-            await backend.open()
-            try:
-                yield backend
-            finally:
-                await backend.close()
+    async def opened(clock: Clock) -> AsyncIterator[Sequence[Backend]]:
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turnlane-simulation-"))
+            # What losing power would lose is not what is simulated here, so nothing waits for the disk.
+            file = f"sqlite:///{folder}/store.db?synchronous=off"
+            urls = ["memory://"] if url == "memory://" else [file] * PROCESSES
+            processes = [open_backend(each, clock) for each in urls]
+            for backend in processes:
+                await backend.open()
+                stack.push_async_callback(backend.close)
+            yield processes
 
     return opened

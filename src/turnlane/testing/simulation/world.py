@@ -27,10 +27,13 @@ from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overvie
 from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
 
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
+PROCESSES = 2
 WORKERS = 4
 TERM_MS = 5_000
 REMEMBERED_STEPS = 40
 DRAIN_ROUNDS = 300
+PATIENCE_SECONDS = 10.0
+"""Of the real clock, for an answer that must come at once."""
 
 
 @dataclass(slots=True)
@@ -58,8 +61,9 @@ class SimulatedWorker:
 class World:
     """One history. `live` lets it happen; `drain` stops the faults and waits until everything is answered."""
 
-    def __init__(self, backend: Backend, clock: VirtualClock, seed: int) -> None:
-        self._backend = backend
+    def __init__(self, processes: Sequence[Backend], clock: VirtualClock, seed: int) -> None:
+        self._processes = processes
+        self._backend = processes[0]
         self._clock = clock
         self._chance = random.Random(seed)
         self._oracle = Oracle()
@@ -72,7 +76,8 @@ class World:
         self.tally: Counter[str] = Counter()
         self.trace: deque[tuple[object, ...]] = deque(maxlen=REMEMBERED_STEPS)
         self._steps, self._weights = self._climate()
-        backend.subscribe(self._heard.extend)
+        for backend in processes:
+            backend.subscribe(self._heard.extend)
 
     def _climate(self) -> tuple[list[Callable[[], Awaitable[None]]], list[float]]:
         """Ordinary life is alike everywhere; which faults are frequent differs from seed to seed."""
@@ -86,6 +91,7 @@ class World:
         }
         faults: dict[Callable[[], Awaitable[None]], float] = {
             self.a_message_comes_again: 4,
+            self.a_claim_waits: 3,
             self.calls_travel_together: 3,
             self.a_worker_asks_again: 3,
             self.a_worker_freezes: 2,
@@ -103,9 +109,14 @@ class World:
         for _ in range(WORKERS):
             await self._hire()
         for _ in range(steps):
+            self._go_elsewhere()
             step = self._chance.choices(self._steps, self._weights)[0]
             await step()
             await self._look()
+
+    def _go_elsewhere(self) -> None:
+        """Whatever happens next happens in any of the processes that share the store."""
+        self._backend = self._processes[self._chance.randrange(PROCESSES) % len(self._processes)]
 
     async def _look(self) -> None:
         self._latest_now = max(self._latest_now, self._clock.now())
@@ -217,6 +228,36 @@ class World:
         else:
             worker.held.extend(leases)
 
+    async def a_claim_waits(self) -> None:
+        """Nothing is ready, so the claim waits for the next message. If that does not serve it, it is called off."""
+        now = self._clock.now()
+        workers = [worker for worker in self._awake() if not self._oracle.workers[worker.id].dead]
+        turns = [view for view in self._views if view.kind is Kind.TURN]
+        if not (workers and turns) or any(self._oracle.shown_as_ready(view, now) for view in turns):
+            return
+        worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
+        if self._chance.random() < 0.5:
+            arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
+        waiting = asyncio.create_task(self._backend.claim(worker.id, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        self._accepted([arrival], await self._backend.accept([arrival]))
+        await self._served(worker, waiting, arrival.message.conversation)
+
+    async def _served(self, worker: SimulatedWorker, waiting: asyncio.Task[list[Lease]], key: str) -> None:
+        """The message has been accepted, and its lane is the only one that may be ready."""
+        lane, now = self._oracle.accounts[Kind.TURN, key], self._clock.now()
+        if self._oracle.may_claim(worker.id, now) and lane.claimable and lane.startable_at <= now:
+            leases = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+            self._expect_due(Kind.TURN, key)
+            self._claimed(worker, Kind.TURN, 1, leases)
+            self._receive(worker, leases)
+            self.tally["served while waiting"] += 1
+            return
+        self.tally["waiting called off"] += 1
+        waiting.cancel()
+        found = await asyncio.gather(waiting, return_exceptions=True)
+        require(isinstance(found[0], asyncio.CancelledError), "a claim that nothing serves goes on waiting", found)
+
     async def _stop_or_go_on(self, worker: SimulatedWorker) -> None:
         """A worker that was declared dead should stop. Some stop at once, others write on: they must be fenced."""
         if not worker.held or self._chance.random() < 0.2:
@@ -241,37 +282,37 @@ class World:
     async def _commit(self, worker: SimulatedWorker, call: Call) -> None:
         doubled = self._chance.random() < 0.05
         commits = [self._backend.commit(call.lease, call.outcome, take_next=call.take_next) for _ in range(1 + doubled)]
-        for answer in await asyncio.gather(*commits):
-            self._committed(worker, call, answer)
+        taken = [self._committed(worker, call, answer) for answer in await asyncio.gather(*commits)]
         if self._chance.random() < 0.06:
             self._note("commit's answer is lost", worker.id)
             self.tally["answer lost"] += 1
             worker.unsure.append(call)
+        else:
+            worker.held += [lease for lease in taken if lease is not None]
 
-    def _committed(self, worker: SimulatedWorker, call: Call, answer: Committed) -> None:
+    def _committed(self, worker: SimulatedWorker, call: Call, answer: Committed) -> Lease | None:
+        """Returns the lease that the worker goes on with, if it hears of it."""
         lease, now = call.lease, self._clock.now()
         self._note(f"commit {answer.verdict}", worker.id, lease.kind.name, f"{lease.key} e{lease.epoch}", call.outcome)
         self.tally[answer.verdict] += 1
         ended_before = (lease.kind, lease.key, lease.epoch, lease.number) in self._oracle.endings
         goes_on = self._oracle.committed(lease, call.outcome, now, answer=answer.verdict, take_next=call.take_next)
         if not ended_before:
-            self._expect_due(lease)
+            self._expect_due(lease.kind, lease.key)
         if goes_on is not None:
-            require(answer.next is not None, "the lease goes on with the next delivery", lease)
-            assert answer.next is not None
             self._oracle.went_on(answer.next, goes_on)
-            self._receive(worker, [answer.next])
         elif call.take_next:
             self._took_next(worker, lease, answer)
         else:
             require_same(answer.next, None, "nothing is taken that was not asked for")
+        return answer.next
 
-    def _expect_due(self, lease: Lease) -> None:
-        """The commit made its own lane due, or not; a claim at its end already knows."""
-        lane = self._oracle.accounts[lease.kind, lease.key]
+    def _expect_due(self, kind: Kind, key: str) -> None:
+        """The call made this lane due, or not; a claim at the end of its transaction already knows."""
+        lane = self._oracle.accounts[kind, key]
         due_at = max(self._clock.now(), lane.startable_at) if lane.claimable else None
         self._views = [
-            replace(view, due_at=due_at) if (view.kind, view.conversation) == (lease.kind, lease.key) else view
+            replace(view, due_at=due_at) if (view.kind, view.conversation) == (kind, key) else view
             for view in self._views
         ]
 
@@ -281,7 +322,6 @@ class World:
         leases = [] if answer.next is None else [answer.next]
         self._oracle.claimed(worker.id, lease.kind, 1, self._clock.now(), before=before, answer=leases)
         self.tally["claimed"] += len(leases)
-        self._receive(worker, leases)
 
     def _any_outcome(self, lease: Lease) -> Outcome:
         if lease.kind is Kind.OUT:
