@@ -56,7 +56,7 @@ async def test_everything_that_can_happen_does_happen() -> None:
         "clock jumped": 100,
         "answer lost": 100,
         "commit repeated": 30,
-        "served while waiting": 50,
+        "served while waiting": 20,
         "waiting called off": 50,
         "pause": 50,
         "unpark": 50,

@@ -231,6 +231,7 @@ class Oracle:
         self.messages.setdefault(key, []).append(stored)
         lane.gather(stored, arrival.policy, now)
         self.events["message.accepted"] += 1
+        self.events["lane.full"] += lane.pending == arrival.policy.max_pending + 1
         return Acceptance("accepted", stored.seq)
 
     def _account(self, kind: Kind, key: str, policy: Policy) -> Account:

@@ -175,6 +175,7 @@ class World:
             debounce_ms=chance.choice((0, 500, 2_000)),
             max_wait_ms=chance.choice((0, 2_000, 10_000, 10_000)),
             max_batch=chance.choice((1, 2, 3, 50)),
+            max_pending=chance.choice((3, 100)),
             attempts=chance.choice((1, 2, 3, 3)),
             takeovers=chance.choice((0, 1, 2, 10)),
             ack=chance.choice(("commit", "commit", "commit", "claim")),
