@@ -211,13 +211,6 @@ async def test_a_channel_with_a_secret_may_stand_behind_any_host_name(
     assert answer.status_code == 202
 
 
-async def test_a_channel_may_choose_a_path_of_its_own(bot: SmallBot) -> None:
-    async with in_process(bot, hook_paths={"site": "/hooks/site"}) as client:
-        answer = await client.post("/hooks/site", json=HELLO, headers=SIGNED)
-        assert answer.status_code == 202
-        assert bot.events[0].facts["channel"] == "site"
-
-
 @pytest.mark.parametrize("id", ["a\nb", "../../etc/passwd", "'; DROP TABLE message;--", "🦆" * 20, " "])
 async def test_absurd_ids_are_kept_as_they_are(bot: SmallBot, client: httpx2.AsyncClient, id: str) -> None:
     answer = await client.post("/channels/site", json={**HELLO, "id": id, "conversation": id}, headers=SIGNED)

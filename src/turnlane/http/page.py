@@ -84,11 +84,12 @@ class ChatPage:
         if story is None:
             return json_answer({"lines": [], "after": 0})
         visible = _visible(story.deliveries)
-        said = [(message.accepted_at, 0, _said(message)) for message in story.messages]
-        replied = [(delivery.queued_at, 1, _replied(delivery)) for delivery in visible]
-        # By time, and where the clock is too coarse, the question before its answer. The sort keeps each side's order.
-        lines = sorted([*said, *replied], key=lambda line: line[:2])
-        return json_answer({"lines": [line for _, _, line in lines], "after": visible[-1].seq if visible else 0})
+        # By time; where the clock is too coarse, an answer stands after the last message of its turn, before the next.
+        asked_until = {turn.number: turn.last for turn in story.turns}
+        said = [((message.accepted_at, message.seq, 0), _said(message)) for message in story.messages]
+        replied = [((each.queued_at, asked_until.get(each.turn or 0, 0), each.seq), _replied(each)) for each in visible]
+        lines = sorted([*said, *replied], key=lambda line: line[0])
+        return json_answer({"lines": [line for _, line in lines], "after": visible[-1].seq if visible else 0})
 
     async def stream(self, request: Request) -> Response:
         """Replies after the cursor, each once it has left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,13 +34,11 @@ def create_app(
     *,
     listen_host: str,
     metrics: Metrics | None = None,
-    hook_paths: Mapping[str, str] | None = None,
     body_bytes_max: int = BODY_BYTES_MAX,
 ) -> Starlette:
     """Everything that is served for one bot. Raises InvalidSettings if it would be open to others without a token.
 
     `metrics` is the listener that counts this process's events; without it `/metrics` shows the store alone.
-    `hook_paths` are the paths that channels chose besides `/channels/{name}`, by the name of the channel.
     """
     access = Access(listen_host=listen_host, operator_token=bot.operator_token)
     streams = Streams(bot.backend)
@@ -55,7 +53,7 @@ def create_app(
             Route("/readyz", health.readyz),
             Route("/metrics", health.metrics, middleware=[operator]),
             # Each web hook has its own secret, and checks the site itself where it has none.
-            *hooks.routes(hook_paths or {}),
+            Route("/channels/{name}", hooks.receive, methods=["POST"]),
             Mount("/api", Router(api, redirect_slashes=False), middleware=[operator]),
             *page.routes(),
         ],

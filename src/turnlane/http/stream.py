@@ -25,7 +25,7 @@ STREAMS_MAX = 1000
 """Open at the same time in one process."""
 ROWS_MAX = 200
 """Read and held at once for one stream; a slow reader is waited for, not buffered for."""
-LOOK_AGAIN_SECONDS = 2.0
+LOOK_AGAIN_SECONDS = 1.0
 """A wake-up is only a hint; this bounds what a lost one costs."""
 HEARTBEAT_SECONDS = 15.0
 RECONNECT_MS = 1000

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from turnlane.channels.base import HookChannel, Received
 from turnlane.errors import InvalidBody, NotFound
@@ -33,15 +31,8 @@ class WebHooks:
         self._access = access
         self._body_bytes_max = body_bytes_max
 
-    def routes(self, paths: Mapping[str, str]) -> list[BaseRoute]:
-        """Every channel by its name, and those that chose a path of their own by that too."""
-        own = [Route(path, partial(self._receive, name), methods=["POST"]) for name, path in paths.items()]
-        return [Route("/channels/{name}", self.receive, methods=["POST"]), *own]
-
     async def receive(self, request: Request) -> Response:
-        return await self._receive(request.path_params["name"], request)
-
-    async def _receive(self, name: str, request: Request) -> Response:
+        name: str = request.path_params["name"]
         try:
             received = await self._take_in(name, request)
         except Exception as error:

@@ -32,6 +32,7 @@ WARNINGS = frozenset(
         "delivery.retried",
         "delivery.lost",
         "delivery.fenced",
+        "lane.full",
         "lane.parked",
         "worker.lost",
         "hook.refused",
@@ -109,7 +110,7 @@ def _head(logger: WrappedLogger, method: str, line: EventDict) -> EventDict:
 
 
 def _as_json(logger: WrappedLogger, method: str, line: EventDict) -> str:
-    return json.dumps(line, ensure_ascii=False, default=str)
+    return json.dumps(line, default=str)
 
 
 def _for_people(*, colour: bool) -> Processor:
@@ -126,6 +127,4 @@ def _for_people(*, colour: bool) -> Processor:
 def _quoted(value: object) -> str:
     """Bare where nothing can be misread; else quoted, so that no value can pretend to be a line of its own."""
     text = str(value)
-    return (
-        text if text and text.isprintable() and not set(text) & set(' "=\\') else json.dumps(text, ensure_ascii=False)
-    )
+    return text if text and text.isprintable() and not set(text) & set(' "=\\') else json.dumps(text)
