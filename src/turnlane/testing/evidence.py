@@ -1,0 +1,170 @@
+"""What a torture must not have done: read from outside, and from the file with nothing but SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from turnlane.testing.outside import Call, Reply
+
+Promise = Literal["lost", "doubled", "reordered", "overlapping"]
+Violation = tuple[Promise, str]
+
+
+def answer_of(conversation: str, turn: int, epoch: int) -> str:
+    """What the tortured agent says. It names the epoch, so that a stale holder's answer would be seen."""
+    return f"{conversation}#{turn} under epoch {epoch}"
+
+
+@dataclass(frozen=True)
+class Turn:
+    number: int
+    first: int
+    last: int
+    outcome: str
+    epoch: int
+
+
+@dataclass
+class Conversation:
+    """All that is known of one conversation, from its customer, its receiver, its agent and its file."""
+
+    key: str
+    sent: Sequence[str]
+    """Ids in the order in which each was accepted before the next was posted."""
+    replies: Sequence[Reply] = ()
+    """As first seen by a receiver that looks at the key."""
+    requests: Sequence[Reply] = ()
+    """As posted, repeats included."""
+    calls: Sequence[Call] = ()
+    messages: Sequence[str] = ()
+    turns: Sequence[Turn] = ()
+    deliveries: Sequence[tuple[str, int, str]] = ()
+    """Id, turn and state, in the order of the outbox."""
+
+    @property
+    def answered(self) -> list[str]:
+        return [each for reply in self.replies for each in reply.in_reply_to]
+
+    def violations(self) -> list[Violation]:
+        return [(promise, f"{self.key}: {what}") for promise, broken in self._broken() for what in broken]
+
+    def _broken(self) -> Iterator[tuple[Promise, Iterator[str]]]:
+        yield "lost", self._lost()
+        yield "doubled", self._doubled()
+        yield "reordered", self._reordered()
+        yield "overlapping", self._overlapping()
+
+    def _lost(self) -> Iterator[str]:
+        stored, answered = set(self.messages), set(self.answered)
+        yield from (f"{each} was accepted and is not stored" for each in self.sent if each not in stored)
+        yield from (f"{each} was accepted and never answered" for each in self.sent if each not in answered)
+        yield from (f"turn {turn.number} ended as {turn.outcome}" for turn in self.turns if turn.outcome != "answered")
+        yield from (f"delivery {key} is {state}" for key, _, state in self.deliveries if state != "sent")
+        left = {turn.number for turn in self.turns} - {reply.turn for reply in self.replies}
+        yield from (f"turn {number} was committed and its reply never arrived" for number in left)
+
+    def _doubled(self) -> Iterator[str]:
+        yield from (f"{each} is stored twice" for each in _repeated(self.messages))
+        yield from (f"{each} was answered twice" for each in _repeated(self.answered))
+        yield from (f"{each} was answered and never sent" for each in set(self.answered) - set(self.sent))
+        yield from (f"turn {turn} has two deliveries" for turn in _repeated([turn for _, turn, _ in self.deliveries]))
+        yield from (f"turn {turn} arrived under two keys" for turn in _repeated([r.turn for r in self.replies]))
+        said = {(request.key, request.text) for request in self.requests}
+        yield from (f"key {key} carried two texts" for key in _repeated([key for key, _ in said]))
+
+    def _reordered(self) -> Iterator[str]:
+        if list(self.messages) != list(self.sent):
+            yield "messages are not stored in the order of their acceptance"
+        if self.answered != list(self.sent):
+            yield "messages were not answered in the order of their acceptance"
+        if not _grow([reply.turn for reply in self.replies]):
+            yield "replies arrived out of the order of their turns"
+        if not _grow([turn for _, turn, _ in self.deliveries]):
+            yield "deliveries were queued out of the order of their turns"
+
+    def _overlapping(self) -> Iterator[str]:
+        if [turn.number for turn in self.turns] != list(range(1, len(self.turns) + 1)):
+            yield "turn numbers are not 1, 2, 3, …"
+        ends = [0, *(turn.last for turn in self.turns)]
+        if [turn.first - 1 for turn in self.turns] != ends[:-1] or ends[-1] != len(self.messages):
+            yield "the turns' ranges do not tile the messages"
+        if not _grow([turn.epoch for turn in self.turns]):
+            yield "a later turn was committed under an older epoch"
+        expected = {turn.number: answer_of(self.key, turn.number, turn.epoch) for turn in self.turns}
+        for reply in self.replies:
+            if reply.text != expected.get(reply.turn):
+                yield f"turn {reply.turn} said {reply.text!r}, committed was {expected.get(reply.turn)!r}"
+        yield from self._runs_that_overlap()
+
+    def _runs_that_overlap(self) -> Iterator[str]:
+        """Among the runs that were committed. A stale one may still think while another has taken over."""
+        epochs = {turn.number: turn.epoch for turn in self.turns}
+        runs = [call for call in self.calls if epochs.get(call.turn["number"]) == call.turn["epoch"]]
+        yield from (
+            f"turn {number} ran twice under one epoch" for number in _repeated([r.turn["number"] for r in runs])
+        )
+        for before, after in pairwise(sorted(runs, key=lambda run: int(run.turn["number"]))):
+            if before.overlaps(after):
+                yield f"turns {before.turn['number']} and {after.turn['number']} ran at the same time"
+
+
+def gather(
+    sent: Mapping[str, Sequence[str]],
+    *,
+    store: Path,
+    calls: Sequence[Call],
+    replies: Sequence[Reply],
+    requests: Sequence[Reply],
+) -> list[Conversation]:
+    """All conversations; `sent` names them by their full keys, whose last parts differ."""
+    with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        return [
+            Conversation(
+                key,
+                ids,
+                replies=[reply for reply in replies if reply.conversation == key.partition("/")[2]],
+                requests=[request for request in requests if request.conversation == key.partition("/")[2]],
+                calls=[call for call in calls if call.conversation == key],
+                messages=[each for (each,) in connection.execute(_MESSAGES, (key,))],
+                turns=[Turn(*row) for row in connection.execute(_TURNS, (key,))],
+                deliveries=connection.execute(_DELIVERIES, (key,)).fetchall(),
+            )
+            for key, ids in sent.items()
+        ]
+
+
+def what_happened(store: Path) -> Counter[str]:
+    """How often each event is in the file's journal."""
+    with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        rows: list[tuple[str]] = connection.execute("SELECT events FROM journal").fetchall()
+    events: Iterator[Mapping[str, Any]] = (event for (row,) in rows for event in json.loads(row))
+    return Counter(event["name"] for event in events)
+
+
+_MESSAGES = """
+    SELECT m.origin_id FROM message AS m JOIN lane AS l ON l.id = m.lane WHERE l.kind = 0 AND l.key = ? ORDER BY m.seq
+"""
+_TURNS = """
+    SELECT t.number, t.first, t.last, t.outcome, t.epoch FROM turn AS t JOIN lane AS l ON l.id = t.lane
+    WHERE l.kind = 0 AND l.key = ? ORDER BY t.number
+"""
+_DELIVERIES = """
+    SELECT d.id, d.turn, d.state FROM delivery AS d JOIN lane AS l ON l.id = d.lane
+    WHERE l.kind = 1 AND l.key = ? ORDER BY d.seq
+"""
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+def _grow(numbers: Sequence[int]) -> bool:
+    return all(before < after for before, after in pairwise(numbers))

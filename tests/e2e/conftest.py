@@ -1,0 +1,24 @@
+"""What every test with real processes starts from: an empty folder and a world around it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.e2e.site import Site
+
+from turnlane.testing.outside import Outside
+
+
+@pytest.fixture
+async def outside() -> AsyncIterator[Outside]:
+    async with Outside() as world:
+        yield world
+
+
+@pytest.fixture
+async def site(tmp_path: Path, outside: Outside) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        yield Site(tmp_path, outside, stack)
