@@ -42,6 +42,8 @@ class StoredLane(Lane):
     id: int = 0
     sessions: dict[str, Session] | None = None
     """By agent, once read: nobody but the holder of the lane's lease writes them."""
+    steady: Row = ()
+    """The columns that seldom change, as they are in the file."""
 
 
 class Policies:
@@ -94,53 +96,57 @@ KINDS = tuple(Kind)
 
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
-    id_, kind, key, policy, next_seq, done_seq, claim_seq, number, attempt, failures = row[:10]
-    first_at, ready_at, retry_at, due_at, paused, parked, owner, epoch, claimed_at = row[10:]
+    id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
+    owner, epoch, claimed_at, policy, failures, retry_at, paused, parked = row[11:]
     return StoredLane(
-        KINDS[kind],
-        key,
-        policies.policy(policy),
-        next_seq,
-        done_seq,
-        claim_seq,
-        number,
-        attempt,
-        failures,
-        first_at,
-        ready_at,
-        retry_at,
-        due_at,
-        bool(paused),
-        bool(parked),
-        owner,
-        epoch,
-        claimed_at,
-        id_,
+        kind=KINDS[kind],
+        key=key,
+        policy=policies.policy(policy),
+        next_seq=next_seq,
+        done_seq=done_seq,
+        claim_seq=claim_seq,
+        number=number,
+        attempt=attempt,
+        failures=failures,
+        first_at=first_at,
+        ready_at=ready_at,
+        retry_at=retry_at,
+        due_at=due_at,
+        paused=bool(paused),
+        parked=bool(parked),
+        owner=owner,
+        epoch=epoch,
+        claimed_at=claimed_at,
+        id=id_,
+        steady=row[14:],
     )
 
 
-def lane_row(lane: StoredLane, policies: Policies) -> Row:
+def moving_columns(lane: StoredLane) -> Row:
+    """What nearly every transition changes, and at last the row's id."""
     return (
-        lane.id,
-        lane.kind,
-        lane.key,
-        policies.number(lane.policy),
         lane.next_seq,
         lane.done_seq,
         lane.claim_seq,
         lane.number,
         lane.attempt,
-        lane.failures,
         lane.first_at,
         lane.ready_at,
-        lane.retry_at,
         lane.due_at,
-        lane.paused,
-        lane.parked,
         lane.owner,
         lane.epoch,
         lane.claimed_at,
+        lane.id,
     )
+
+
+def new_lane_row(lane: StoredLane) -> Row:
+    return (lane.id, lane.kind, lane.key, *moving_columns(lane)[:-1], *lane.steady)
+
+
+def steady_columns(lane: StoredLane, policies: Policies) -> Row:
+    """What seldom changes: writing it each time would cost as much as the rest."""
+    return (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
 
 
 def message_row(lane: int, message: Message) -> Row:

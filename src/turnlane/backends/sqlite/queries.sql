@@ -35,13 +35,14 @@ SELECT coalesce(max(id), 0) FROM lane
 -- name: insert_lane
 INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: update_lane
--- Kind and key never change; they are compared so that both statements take the same row, and never set, as that would
--- write their index again.
+-- name: move_lane
 UPDATE lane SET
-    policy = ?4, next_seq = ?5, done_seq = ?6, claim_seq = ?7, number = ?8, attempt = ?9, failures = ?10, first_at = ?11,
-    ready_at = ?12, retry_at = ?13, due_at = ?14, paused = ?15, parked = ?16, owner = ?17, epoch = ?18, claimed_at = ?19
-WHERE id = ?1 AND kind = ?2 AND key = ?3
+    next_seq = ?, done_seq = ?, claim_seq = ?, number = ?, attempt = ?, first_at = ?, ready_at = ?, due_at = ?, owner = ?,
+    epoch = ?, claimed_at = ?
+WHERE id = ?
+
+-- name: set_lane
+UPDATE lane SET policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ? WHERE id = ?
 
 -- name: origins
 -- Which of these ids came before, for one channel.

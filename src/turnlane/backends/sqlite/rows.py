@@ -115,7 +115,7 @@ class SqliteRows:
                     yield lane
             if len(rows) < limit:
                 break
-            after = (rows[-1][13], rows[-1][0])
+            after = (rows[-1][10], rows[-1][0])
         for lane in list(self._changed.values()):
             if lane.kind is kind and lane.id not in seen and lane.due_at is not None and lane.due_at <= now:
                 yield lane
@@ -268,20 +268,29 @@ class SqliteRows:
 
     @property
     def changed(self) -> Iterable[StoredLane]:
-        return self._changed.values()
+        return [*self._added, *self._changed.values()]
 
     # Writing
 
     def flush(self, events: Sequence[Event]) -> None:
         """Write everything: one statement, prepared once, for each kind of change."""
-        added = {lane.id for lane in self._added}
-        self._write("insert_lane", [codec.lane_row(lane, self._policies) for lane in self._added])
-        changed = [lane for lane in self._changed.values() if lane.id not in added]
-        self._write("update_lane", [codec.lane_row(lane, self._policies) for lane in changed])
+        self._write_lanes()
         for name, rows in self._writes.items():
             self._write(name, rows)
         if events:
             self._execute(SQL["insert_journal"], (self._now, to_text(events)))
+
+    def _write_lanes(self) -> None:
+        for lane in self._added:
+            lane.steady = codec.steady_columns(lane, self._policies)
+            self._changed.pop(lane.id, None)
+        self._write("insert_lane", [codec.new_lane_row(lane) for lane in self._added])
+        for lane in self._changed.values():
+            steady = codec.steady_columns(lane, self._policies)
+            if steady != lane.steady:
+                lane.steady = steady
+                self._writes["set_lane"].append((*steady, lane.id))
+        self._write("move_lane", [codec.moving_columns(lane) for lane in self._changed.values()])
 
     def delete(self, name: str, rows: Sequence[Row]) -> None:
         """Rows that nothing refers to any more, by their keys."""

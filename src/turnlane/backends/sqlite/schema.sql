@@ -10,22 +10,23 @@ CREATE TABLE lane (
     id          INTEGER PRIMARY KEY,
     kind        INTEGER NOT NULL,              -- 0 turn, 1 out, 2 tick
     key         TEXT    NOT NULL,              -- the conversation
-    policy      INTEGER NOT NULL,              -- stamped by the last accept
     next_seq    INTEGER NOT NULL,
     done_seq    INTEGER NOT NULL,
     claim_seq   INTEGER NOT NULL,
     number      INTEGER NOT NULL,
     attempt     INTEGER NOT NULL,
-    failures    INTEGER NOT NULL,
     first_at    INTEGER,
     ready_at    INTEGER,
-    retry_at    INTEGER,
     due_at      INTEGER,
-    paused      INTEGER NOT NULL,
-    parked      INTEGER NOT NULL,
     owner       TEXT,
     epoch       INTEGER NOT NULL,
     claimed_at  INTEGER,
+    -- These seldom change, and have a statement of their own.
+    policy      INTEGER NOT NULL,              -- stamped by the last accept
+    failures    INTEGER NOT NULL,
+    retry_at    INTEGER,
+    paused      INTEGER NOT NULL,
+    parked      INTEGER NOT NULL,
     UNIQUE (kind, key)
 );
 CREATE INDEX lane_due   ON lane (kind, due_at) WHERE due_at IS NOT NULL;
