@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import pytest
 
-from turnlane.backends.base import Acceptance, Arrival, Backend, Verdict
+from turnlane.backends.base import Acceptance, Arrival, Backend, Committed, Verdict
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import delivery_id
@@ -69,6 +69,11 @@ async def joined(backend: Backend, clock: Clock) -> str:
 async def claim_one(backend: Backend, worker: str, kind: Kind = Kind.TURN) -> Lease:
     [lease] = await backend.claim(worker, kind)
     return lease
+
+
+async def next_one(backend: Backend, committed: Committed, worker: str, kind: Kind = Kind.TURN) -> Lease:
+    """What the worker goes on with: handed over with the commit, or claimed if the backend does not hand over."""
+    return committed.next or await claim_one(backend, worker, kind)
 
 
 async def lane_of(backend: Backend, conversation: str = ALICE, kind: Kind = Kind.TURN) -> LaneView:
@@ -699,11 +704,11 @@ class BackendConformance:
         first = await backend.commit(lease, Delivered("r-1"), take_next=True)
         again = await backend.commit(lease, Delivered("r-1"))
         assert (first.verdict, again.verdict) == ("sent", "sent")
-        assert first.next is not None
-        assert first.next.delivery is not None
-        assert first.next.delivery.text == "two"
+        following = await next_one(backend, first, worker, Kind.OUT)
+        assert following.delivery is not None
+        assert following.delivery.text == "two"
         assert await texts_sent(backend) == ["one"]
-        assert (await backend.commit(first.next, Delivered("r-2"))).verdict == "sent"
+        assert (await backend.commit(following, Delivered("r-2"))).verdict == "sent"
         assert await texts_sent(backend) == ["one", "two"]
 
     async def test_one_fenced_commit_does_not_fail_its_neighbours(
@@ -724,11 +729,10 @@ class BackendConformance:
         worker = await joined(backend, clock)
         await accept(backend, arrival("m-1"), arrival("b-1", BOB))
         lease = await claim_one(backend, worker)
-        committed = await backend.commit(lease, answer(), take_next=True)
-        assert committed.next is not None
-        assert {lease.key, committed.next.key} == {ALICE, BOB}
-        assert committed.next.worker == worker
-        assert (await backend.commit(committed.next, answer(), take_next=True)).next is None
+        following = await next_one(backend, await backend.commit(lease, answer(), take_next=True), worker)
+        assert {lease.key, following.key} == {ALICE, BOB}
+        assert following.worker == worker
+        assert (await backend.commit(following, answer(), take_next=True)).next is None
 
     async def test_take_next_takes_nothing_of_a_paused_lane(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)
@@ -970,17 +974,17 @@ class BackendConformance:
         await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered())
         stored = await backend.events()
         names = [entry.event.name for entry in stored]
-        assert names == [
+        assert set(names) <= set(EVENTS)
+        # Facts of calls that changed nothing are kept only where that is cheap.
+        assert [name for name in names if name != "message.duplicate"] == [
             "worker.joined",
             "message.accepted",
-            "message.duplicate",
             "message.accepted",
             "turn.started",
             "turn.answered",
             "delivery.started",
             "delivery.sent",
         ]
-        assert set(names) <= set(EVENTS)
         assert heard == [entry.event for entry in stored]
         cursors = [entry.cursor for entry in stored]
         assert cursors == sorted(set(cursors))
