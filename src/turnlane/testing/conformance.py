@@ -1025,7 +1025,7 @@ class BackendConformance:
         assert await accept(backend, arrival("m-1")) == [Acceptance("duplicate", 1)]
         assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
 
-    async def test_close_may_be_called_twice_and_before_open(self, backend: Backend, open_again: OpenAgain) -> None:
+    async def test_close_may_be_called_twice(self, backend: Backend) -> None:
         await backend.close()
         await backend.close()
 
