@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from turnlane.errors import AgentFailed, AgentRefused
 from turnlane.model.turn import Reply
+from turnlane.model.usage import Usage
+
+TOKENS_MAX = 10**12
 
 
 def checked(reply: Reply) -> Reply:
-    """The reply itself, if every text in it is text that can be stored and sent."""
+    """The reply itself, if everything in it can be stored and sent."""
+    if not isinstance(reply, Reply):
+        raise AgentRefused(f"the agent answered with {kind_of(reply)}; answer with a Reply")
     for part in reply.parts:
         if not isinstance(part, str):
             raise AgentRefused(f"the reply contains {kind_of(part)}; its text must be text or a list of texts")
         if not _is_storable(part):
             raise AgentFailed("the reply contains a NUL or half a surrogate pair; answer in plain Unicode text")
+    if reply.session is not None and not _is_storable(reply.session):
+        raise AgentRefused("the reply's session is no plain text; give the handle as text, or None")
+    if not all(isinstance(tokens, int) and 0 <= tokens <= TOKENS_MAX for tokens in _tokens(reply.usage)):
+        raise AgentRefused(f"the reply's usage is no count of tokens; give whole numbers from 0 to {TOKENS_MAX}")
     return reply
+
+
+def _tokens(usage: Usage) -> tuple[object, ...]:
+    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
 
 
 def kind_of(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _is_storable(text: str) -> bool:
+def _is_storable(text: object) -> bool:
     try:
-        return b"\0" not in text.encode()
+        return isinstance(text, str) and b"\0" not in text.encode()
     except UnicodeEncodeError:
         return False

@@ -8,14 +8,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from turnlane.agents.answer import checked
+from turnlane.agents.answer import TOKENS_MAX, checked
 from turnlane.errors import AgentFailed
 from turnlane.model.message import Attachment, Message
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 
 SESSION_CHARACTERS_MAX = 4_096
-TOKENS_MAX = 10**12
 ERROR_CHARACTERS_MAX = 300
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

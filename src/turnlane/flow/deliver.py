@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from turnlane.channels.base import Channel
 from turnlane.clock import Clock
-from turnlane.flow.run_turn import backoff_ms, cause_of
+from turnlane.flow.run_turn import backoff_ms, cause_of, was_cancelled
 from turnlane.model.delivery import NotSent, Refused, SendResult, Sent, Unknown
 from turnlane.model.lease import Lease
 from turnlane.model.message import channel_of
@@ -38,8 +38,12 @@ async def _send(channel: Channel, lease: Lease) -> SendResult:
             return await channel.send(lease.delivery)
     except TimeoutError:
         return Unknown(f"sending took longer than {SEND_SECONDS_MAX:g} s")
-    except Exception as error:  # noqa: BLE001 - a channel's own bug: it may or may not have been sent
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a channel's own bug: it may or may not have been sent
         return Unknown(cause_of(error))
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        return Unknown("something that it waited for was cancelled")
 
 
 def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:

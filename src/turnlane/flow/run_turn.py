@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from turnlane.agents.answer import checked
 from turnlane.agents.base import Agent
 from turnlane.clock import Clock
 from turnlane.errors import AgentError, Throttled
@@ -25,13 +26,23 @@ async def run_turn(lease: Lease, *, agents: Mapping[str, Agent], clock: Clock) -
     deadline = asyncio.timeout(lease.policy.turn_deadline_ms / 1000)
     try:
         async with deadline:
-            return Replied(await agent.respond(turn_of(lease)))
+            return Replied(checked(await agent.respond(turn_of(lease))))
     except Throttled as error:
         return _later(lease, clock, error)
     except AgentError as error:
         return _again(lease, clock, error) if error.retry else GaveUp(cause_of(error))
-    except Exception as error:  # noqa: BLE001 - an agent is somebody else's code: what it raises is a failed run
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code: what it raises is a failed run
         return _again(lease, clock, _deadline_passed(lease) if deadline.expired() else error)
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        return _again(lease, clock, "something that it waited for was cancelled")
+
+
+def was_cancelled() -> bool:
+    """Whether somebody stopped this run; else a CancelledError comes from the inside, and is a failure like others."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def turn_of(lease: Lease) -> Turn:
@@ -50,7 +61,7 @@ def _deadline_passed(lease: Lease) -> str:
     return f"it took longer than {lease.policy.turn_deadline_ms / 1000:g} s (turn_deadline) and was stopped"
 
 
-def _again(lease: Lease, clock: Clock, cause: Exception | str) -> RetryLater:
+def _again(lease: Lease, clock: Clock, cause: BaseException | str) -> RetryLater:
     return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause_of(cause))
 
 
@@ -67,7 +78,7 @@ def backoff_ms(lease: Lease, clock: Clock) -> int:
     return int(delay * (1 + JITTER * clock.random()))
 
 
-def cause_of(error: Exception | str) -> str:
+def cause_of(error: BaseException | str) -> str:
     if isinstance(error, str):
         return error
     text = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"

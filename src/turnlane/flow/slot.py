@@ -8,9 +8,10 @@ from enum import Enum, auto
 
 from turnlane.backends.base import Backend
 from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.flow.run_turn import cause_of
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.turn import Outcome, Released
+from turnlane.model.turn import GaveUp, Outcome, Released
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -39,6 +40,7 @@ class Slot:
         work: Work,
         worker_id: Callable[[], Awaitable[str]],
         is_ours: Callable[[Lease], bool],
+        on_lost: Callable[[str], None],
     ) -> None:
         self.kind = kind
         self.lease: Lease | None = None
@@ -46,10 +48,13 @@ class Slot:
         self._work = work
         self._worker_id = worker_id
         self._is_ours = is_ours
+        self._on_lost = on_lost
         self._phase = Phase.IDLE
         self._finishing = False
+        self._ending = False
         self._interrupted: Outcome | None = None
         self._abandoned = False
+        self._cancellations = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -69,8 +74,8 @@ class Slot:
             self._cancel()
 
     def give_back(self) -> None:
-        """Stop the run and release its lease without blame."""
-        self._finishing = True
+        """Stop the run, release its lease without blame, and take nothing more at all."""
+        self._finishing = self._ending = True
         if self._phase is Phase.RUNNING:
             self._interrupted = Released()
         if self._phase in (Phase.RUNNING, Phase.CLAIMING):
@@ -84,15 +89,21 @@ class Slot:
 
     def _cancel(self) -> None:
         assert self._task is not None
+        self._cancellations += 1
         self._task.cancel()
 
     def _was_told(self) -> bool:
-        """A cancellation that came from the methods above, and not from whoever awaits the slot."""
-        task = asyncio.current_task()
-        told = self._finishing or self._abandoned or self._interrupted is not None
-        if told and task is not None:
-            task.uncancel()
-        return told
+        """Settle the cancellations of the methods above. False: there is one more, by whoever awaits the slot."""
+        assert self._task is not None
+        while self._cancellations:
+            self._task.uncancel()
+            self._cancellations -= 1
+        return not self._task.cancelling()
+
+    @property
+    def _takes_more(self) -> bool:
+        """Once finishing, a slot for turns takes none; one for deliveries takes those that the last turns left."""
+        return not self._ending and (not self._finishing or self.kind is not Kind.TURN)
 
     # The loop
 
@@ -113,22 +124,28 @@ class Slot:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _claim(self) -> Lease | None:
-        if self._finishing and self.kind is Kind.TURN:
-            return None
-        try:
+        while self._takes_more:
             self._phase = Phase.CLAIMING
-            worker = await self._worker_id()
+            try:
+                return await self._claim_as(await self._worker_id())
+            except asyncio.CancelledError:
+                if not self._was_told():
+                    raise
+            finally:
+                self._phase = Phase.IDLE
+        return None
+
+    async def _claim_as(self, worker: str) -> Lease | None:
+        try:
             leases = await self._backend.claim(worker, self.kind, wait=not self._finishing)
-        except asyncio.CancelledError:
-            if not self._was_told():
-                raise
-            return await self._claim() if self.kind is not Kind.TURN else None
-        finally:
-            self._phase = Phase.IDLE
+        except WorkerLost:
+            self._on_lost(worker)
+            raise
         return leases[0] if leases else None
 
     async def _run(self, lease: Lease) -> Lease | None:
         self._abandoned = False
+        self._was_told()  # an agent may have swallowed the cancellation of an earlier run
         # The answer to a claim may come late, after the worker had to start over under another id.
         outcome = await self._outcome(lease) if self._is_ours(lease) else None
         if outcome is None:
@@ -154,9 +171,12 @@ class Slot:
     async def _commit(self, lease: Lease, outcome: Outcome) -> Lease | None:
         """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""
         while True:
-            take_next = not self._finishing or self.kind is not Kind.TURN
             try:
-                return (await self._backend.commit(lease, outcome, take_next=take_next)).next
+                return (await self._backend.commit(lease, outcome, take_next=self._takes_more)).next
+            except (ValueError, TypeError, OverflowError) as error:
+                if isinstance(outcome, GaveUp):
+                    raise
+                outcome = GaveUp(f"the store cannot hold how it ended; {cause_of(error)}")
             except BackendUnavailable:
                 if self._abandoned:
                     return None

@@ -55,14 +55,17 @@ class Worker:
         self._retention = retention or Retention()
         self._id: str | None = None
         self._former_id: str | None = None
-        self._joined = asyncio.Event()
+        self._trusted = asyncio.Event()
+        self._beat_now = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._confirmed = 0.0
         self._may_reap_from = 0.0
         turn = partial(run_turn, agents=agents, clock=clock)
         send = partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours)
-        new_slot = partial(Slot, backend=backend, worker_id=self._current_id, is_ours=self._is_ours)
+        new_slot = partial(
+            Slot, backend=backend, worker_id=self._current_id, is_ours=self._is_ours, on_lost=self._on_lost
+        )
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
 
@@ -84,15 +87,27 @@ class Worker:
         housekeeper = asyncio.create_task(self._keep_house(), name="turnlane-housekeeper")
         turns = [slot.start() for slot in self._turn_slots]
         sends = [slot.start() for slot in self._out_slots]
+        parts = (keeper, housekeeper, *turns, *sends)
         try:
-            await self._stop.wait()
+            await self._stopped(parts)
             await self._drain(turns, sends)
         finally:
             # The lease is kept alive to the very end: a worker that drains is not a lost one.
-            for task in (keeper, housekeeper, *turns, *sends):
-                task.cancel()
-            await asyncio.gather(keeper, housekeeper, *turns, *sends, return_exceptions=True)
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
             await self._leave()
+
+    async def _stopped(self, parts: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until told to stop. A part that ends before takes all with it: half a worker would only look alive."""
+        told = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((told, *parts), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        for part in parts:
+            if part.done() and not self._stop.is_set():
+                part.result()
 
     # Draining
 
@@ -131,8 +146,10 @@ class Worker:
     # Staying alive
 
     async def _current_id(self) -> str:
-        await self._joined.wait()
-        assert self._id is not None
+        """The id to claim under. Whoever may not trust its own leases just now claims none."""
+        while self._id is None or not self._is_trusted():
+            self._trusted.clear()
+            await self._trusted.wait()
         return self._id
 
     def _is_ours(self, lease: Lease) -> bool:
@@ -149,7 +166,20 @@ class Worker:
             self._notice_a_stall(woken, beat)
             await self._beat(beat)
             woken = self._clock.monotonic()
-            await asyncio.sleep(beat if self._id is not None else RECONNECT_SECONDS)
+            await self._rest(beat if self._id is not None else RECONNECT_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._beat_now.wait(), seconds)
+        except TimeoutError:
+            return
+        self._beat_now.clear()
+
+    def _on_lost(self, worker: str) -> None:
+        """A slot heard it before the keeper: start over now, not at the next beat."""
+        if worker == self._id:
+            self._stop_everything()
+            self._beat_now.set()
 
     def _notice_a_stall(self, woken: float, beat: float) -> None:
         """A worker that was stopped for a while missed what others did: it renews, and buries nobody for a term."""
@@ -172,8 +202,12 @@ class Worker:
             self._former_id = None
         worker, asked = self._clock.token(), self._clock.monotonic()
         await self._backend.join(worker, self._term_ms)
-        self._id, self._confirmed = worker, asked
-        self._joined.set()
+        self._id = worker
+        self._confirm(asked)
+
+    def _confirm(self, asked: float) -> None:
+        self._confirmed = asked
+        self._trusted.set()
 
     async def _renew(self) -> None:
         assert self._id is not None
@@ -184,7 +218,7 @@ class Worker:
             self._stop_runs()
         held = [slot.lease for slot in self._slots if slot.lease is not None]
         if await self._backend.renew(self._id, self._term_ms, held):
-            self._confirmed = asked
+            self._confirm(asked)
         else:
             self._stop_everything()
             await self._join()
@@ -192,7 +226,6 @@ class Worker:
     def _stop_everything(self) -> None:
         """Declared dead, or without word for too long: nothing that runs here is ours any more."""
         self._former_id, self._id = self._id, None
-        self._joined.clear()
         self._stop_runs()
 
     def _stop_runs(self) -> None:
