@@ -19,11 +19,13 @@ from turnlane.http.access import Access, Guard
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
 from turnlane.http.query import Query
-from turnlane.http.stream import ROWS_MAX, Row, Streams, cursor_of
+from turnlane.http.stream import Row, Streams, cursor_of
 from turnlane.model.message import Message, conversation_key
 from turnlane.model.view import DeliveryView
 
 HISTORY_MAX = 200
+REPLIES_AT_ONCE = 20
+"""Read and held at once for one stream; replies can be long."""
 
 ASSETS = {"chat.css": "text/css", "chat.js": "text/javascript"}
 
@@ -97,7 +99,7 @@ class ChatPage:
         key = self._conversation(request)
 
         async def read(after: int) -> Sequence[Row]:
-            deliveries = await self._bot.backend.deliveries(key, after=after, limit=ROWS_MAX)
+            deliveries = await self._bot.backend.deliveries(key, after=after, limit=REPLIES_AT_ONCE)
             return [Row(delivery.seq, "reply", _replied(delivery)) for delivery in _visible(deliveries)]
 
         return self._streams.answer(request, read, after)

@@ -27,6 +27,8 @@ ROWS_MAX = 200
 """Read and held at once for one stream; a slow reader is waited for, not buffered for."""
 LOOK_AGAIN_SECONDS = 1.0
 """A wake-up is only a hint; this bounds what a lost one costs."""
+LOOKS_PER_SECOND_MAX = 2000
+"""Of all streams together, so that those who watch never take the store from those who work."""
 HEARTBEAT_SECONDS = 15.0
 RECONNECT_MS = 1000
 
@@ -99,12 +101,13 @@ class Streams:
             if rows:
                 after = rows[-1].cursor
                 yield b"".join(map(bytes, rows))
+                spoke = loop.time()
             elif loop.time() - spoke >= HEARTBEAT_SECONDS:
                 yield b": still here\n\n"
+                spoke = loop.time()
             else:
                 await self._wait_for(change)
-                continue
-            spoke = loop.time()
+            await asyncio.sleep(self._open / LOOKS_PER_SECOND_MAX)
 
     def _next_change(self) -> asyncio.Task[bool]:
         if self._change is None or self._change.done():

@@ -20,15 +20,17 @@ const waitMs = (failures) => Math.min(retryMostMs, retryFirstMs * 2 ** Math.min(
 const kept = {
   memory: new Map(),
   get(name) {
+    if (this.memory.has(name)) return this.memory.get(name);
     try {
       return localStorage.getItem(`turnlane.${channel}.${name}`);
     } catch {
-      return this.memory.get(name) ?? null;
+      return null;
     }
   },
   set(name, value) {
     try {
       localStorage.setItem(`turnlane.${channel}.${name}`, value);
+      this.memory.delete(name);
     } catch {
       this.memory.set(name, value);
     }
