@@ -171,7 +171,7 @@ async function open() {
       break;
     } catch {
       if (mine !== token) return;
-      say("lost", "not connected, trying again");
+      say("lost", "reconnecting");
       await new Promise((resolve) => setTimeout(resolve, waitMs(failures)));
     }
   }
@@ -195,7 +195,7 @@ function follow(failures) {
     show(JSON.parse(event.data));
   });
   mine.onerror = () => {
-    say("lost", "connection lost, trying again");
+    say("lost", "reconnecting");
     // The browser reconnects after a cut by itself, and gives up after any other answer than a stream.
     if (mine.readyState === EventSource.CLOSED) {
       setTimeout(() => mine === stream && follow(failures + 1), waitMs(failures));
