@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from turnlane.testing.outside import Call, Reply
 
-Promise = Literal["lost", "doubled", "reordered", "overlapping"]
+Promise = Literal["lost", "doubled", "reordered", "overlapping", "ended by itself"]
 Violation = tuple[Promise, str]
 
 

@@ -19,8 +19,9 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import get_args
 
-from turnlane.testing.evidence import Conversation, Violation, answer_of, gather, what_happened
+from turnlane.testing.evidence import Conversation, Promise, Violation, answer_of, gather, what_happened
 from turnlane.testing.outside import NO_ANSWER, Call, Outside, ask
 from turnlane.testing.processes import Turnlane
 
@@ -29,6 +30,7 @@ LEASE_SECONDS = 1.0
 DRAIN_SECONDS_MAX = 120.0
 POST_SECONDS_MAX = 2.0
 VIOLATIONS_SHOWN = 20
+LOG_LINES_SHOWN = 5
 
 SETTINGS = """
 [lanes]
@@ -80,7 +82,7 @@ class Report:
     @property
     def verdict(self) -> dict[str, int]:
         broken = Counter(promise for promise, _ in self.violations)
-        return {promise: broken[promise] for promise in ("lost", "doubled", "reordered", "overlapping")}
+        return {promise: broken[promise] for promise in get_args(Promise)}
 
     def __str__(self) -> str:
         plan = self.plan
@@ -180,7 +182,7 @@ class _Torture:
         while not self.over.is_set():
             await self._pause(chance.uniform(0.5, 4))
             if not process.is_running:
-                self.problems.append(("lost", f"a process ended by itself:\n{process.last_words}"))
+                self._note_end(process)
                 await process.start()
             elif chance.random() < 0.5:
                 await self._kill(process, chance)
@@ -209,9 +211,12 @@ class _Torture:
 
     async def _end(self, process: Turnlane) -> None:
         process.terminate()
-        code = await process.ended()
-        if code != 0:
-            self.problems.append(("lost", f"a process drained and ended with {code}:\n{process.last_words}"))
+        if await process.ended() != 0:
+            self._note_end(process)
+
+    def _note_end(self, process: Turnlane) -> None:
+        """Nothing that is done to a process here is a reason to leave by itself, or to drain with an error."""
+        self.problems.append(("ended by itself", "\n".join(process.last_words.splitlines()[-LOG_LINES_SHOWN:])))
 
     def _judge(self, drained_in: float) -> Report:
         world, store = self.outside, self.folder / "turnlane.db"
