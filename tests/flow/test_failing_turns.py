@@ -160,6 +160,8 @@ async def test_a_turn_deadline_cancels_the_agent(world: World, clock: VirtualClo
     agent = Thinker()
     async with world.working(agent):
         await world.say("alice", "think for ever", policy=replace(AT_ONCE, turn_deadline_ms=20))
+        await agent.asked()
+        clock.advance(21)
         retried = await world.facts.seen("turn.retried")
         assert len(agent.cancelled) == 1
         assert retried.facts["cause"] == "it took longer than 0.02 s (turn_deadline) and was stopped"

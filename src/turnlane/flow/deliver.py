@@ -34,16 +34,22 @@ async def deliver(
 async def _send(channel: Channel, lease: Lease) -> SendResult:
     assert lease.delivery is not None
     try:
-        async with asyncio.timeout(SEND_SECONDS_MAX):
-            return await channel.send(lease.delivery)
-    except TimeoutError:
-        return Unknown(f"sending took longer than {SEND_SECONDS_MAX:g} s")
+        return await channel.send(lease.delivery)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a channel's own bug: it may or may not have been sent
         return Unknown(cause_of(error))
     except asyncio.CancelledError:
         if was_cancelled():
             raise
         return Unknown("something that it waited for was cancelled")
+
+
+def send_seconds_max(lease: Lease) -> float:
+    return SEND_SECONDS_MAX
+
+
+def late_delivery(lease: Lease, *, clock: Clock) -> Outcome:
+    """What a sending comes to that was stopped at its deadline."""
+    return _judge(Unknown(f"sending took longer than {SEND_SECONDS_MAX:g} s and was stopped"), lease, clock)
 
 
 def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:

@@ -23,16 +23,14 @@ async def run_turn(lease: Lease, *, agents: Mapping[str, Agent], clock: Clock) -
     agent = agents.get(lease.policy.agent)
     if agent is None:
         return Parked(f"no agent is named {lease.policy.agent!r} here; add it to the settings, then unpark the lane")
-    deadline = asyncio.timeout(lease.policy.turn_deadline_ms / 1000)
     try:
-        async with deadline:
-            return Replied(checked(await agent.respond(turn_of(lease))))
+        return Replied(checked(await agent.respond(turn_of(lease))))
     except Throttled as error:
         return _later(lease, clock, error)
     except AgentError as error:
         return _again(lease, clock, error) if error.retry else GaveUp(cause_of(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code: what it raises is a failed run
-        return _again(lease, clock, _deadline_passed(lease) if deadline.expired() else error)
+        return _again(lease, clock, error)
     except asyncio.CancelledError:
         if was_cancelled():
             raise
@@ -57,8 +55,13 @@ def turn_of(lease: Lease) -> Turn:
     )
 
 
-def _deadline_passed(lease: Lease) -> str:
-    return f"it took longer than {lease.policy.turn_deadline_ms / 1000:g} s (turn_deadline) and was stopped"
+def turn_seconds_max(lease: Lease) -> float:
+    return lease.policy.turn_deadline_ms / 1000
+
+
+def late_turn(lease: Lease, *, clock: Clock) -> Outcome:
+    """What a run comes to that was stopped at its deadline."""
+    return _again(lease, clock, f"it took longer than {turn_seconds_max(lease):g} s (turn_deadline) and was stopped")
 
 
 def _again(lease: Lease, clock: Clock, cause: BaseException | str) -> RetryLater:

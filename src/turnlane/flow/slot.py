@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from turnlane.backends.base import Backend
+from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.flow.run_turn import cause_of
 from turnlane.model.lane import Kind
@@ -16,7 +18,14 @@ from turnlane.model.turn import GaveUp, Outcome, Released
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
 
-Work = Callable[[Lease], Awaitable[Outcome]]
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with a lease, for how long at most, and what it comes to if that was not enough."""
+
+    run: Callable[[Lease], Awaitable[Outcome]]
+    seconds_max: Callable[[Lease], float]
+    late: Callable[[Lease], Outcome]
 
 
 class Phase(Enum):
@@ -37,6 +46,7 @@ class Slot:
         kind: Kind,
         *,
         backend: Backend,
+        clock: Clock,
         work: Work,
         worker_id: Callable[[], Awaitable[str]],
         is_ours: Callable[[Lease], bool],
@@ -45,6 +55,8 @@ class Slot:
         self.kind = kind
         self.lease: Lease | None = None
         self._backend = backend
+        self._clock = clock
+        self._stop_at = 0.0
         self._work = work
         self._worker_id = worker_id
         self._is_ours = is_ours
@@ -79,6 +91,13 @@ class Slot:
         if self._phase is Phase.RUNNING:
             self._interrupted = Released()
         if self._phase in (Phase.RUNNING, Phase.CLAIMING):
+            self._cancel()
+
+    def stop_if_late(self) -> None:
+        """Asked now and then. One look at all slots is much cheaper than a timer for each run."""
+        if self._phase is Phase.RUNNING and self._clock.monotonic() >= self._stop_at and self._interrupted is None:
+            assert self.lease is not None
+            self._interrupted = self._work.late(self.lease)
             self._cancel()
 
     def abandon(self) -> None:
@@ -158,13 +177,14 @@ class Slot:
 
     async def _outcome(self, lease: Lease) -> Outcome | None:
         self._phase = Phase.RUNNING
+        self._interrupted = None
+        self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
-            return await self._work(lease)
+            return await self._work.run(lease)
         except asyncio.CancelledError:
             if not self._was_told():
                 raise
-            outcome, self._interrupted = self._interrupted, None
-            return outcome
+            return self._interrupted
         finally:
             self._phase = Phase.IDLE
 

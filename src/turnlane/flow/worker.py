@@ -12,9 +12,9 @@ from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
-from turnlane.flow.deliver import deliver
-from turnlane.flow.run_turn import run_turn
-from turnlane.flow.slot import RECONNECT_SECONDS, Slot
+from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
+from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
+from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 
@@ -23,6 +23,8 @@ TRUSTED_SHARE = 2 / 3
 """Of the term, by the own monotonic clock: past it without a confirmed renewal, a worker stops what it runs."""
 
 HOUSEKEEPING_SECONDS = 3600.0
+DEADLINE_LOOK_SECONDS = 0.1
+"""How often runs are compared with their deadlines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,16 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._confirmed = 0.0
+        self._awake_at = 0.0
         self._may_reap_from = 0.0
-        turn = partial(run_turn, agents=agents, clock=clock)
-        send = partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours)
+        turn = Work(partial(run_turn, agents=agents, clock=clock), turn_seconds_max, partial(late_turn, clock=clock))
+        send = Work(
+            partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
+            send_seconds_max,
+            partial(late_delivery, clock=clock),
+        )
         new_slot = partial(
-            Slot, backend=backend, worker_id=self._current_id, is_ours=self._is_ours, on_lost=self._on_lost
+            Slot, backend=backend, clock=clock, worker_id=self._current_id, is_ours=self._is_ours, on_lost=self._on_lost
         )
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
@@ -76,10 +83,12 @@ class Worker:
     def stop(self) -> None:
         """Take no new turns; let running ones finish and their answers leave, within the drain time."""
         self._stop.set()
+        for slot in self._turn_slots:
+            slot.finish()
 
     def stop_now(self) -> None:
         """Give everything back at once."""
-        self._stop.set()
+        self.stop()
         self._hurry.set()
 
     async def run(self) -> None:
@@ -87,7 +96,8 @@ class Worker:
         housekeeper = asyncio.create_task(self._keep_house(), name="turnlane-housekeeper")
         turns = [slot.start() for slot in self._turn_slots]
         sends = [slot.start() for slot in self._out_slots]
-        parts = (keeper, housekeeper, *turns, *sends)
+        watcher = asyncio.create_task(self._stop_late_runs(), name="turnlane-watcher")
+        parts = (keeper, housekeeper, watcher, *turns, *sends)
         try:
             await self._stopped(parts)
             await self._drain(turns, sends)
@@ -114,8 +124,6 @@ class Worker:
     async def _drain(self, turns: Sequence[asyncio.Task[None]], sends: Sequence[asyncio.Task[None]]) -> None:
         """Turns first; then, as their answers are deliveries, what is due to be sent; what is left is given back."""
         deadline = self._clock.monotonic() + self._drain_seconds
-        for slot in self._turn_slots:
-            slot.finish()
         await self._finished(turns, deadline)
         for slot in self._out_slots:
             slot.finish()
@@ -161,12 +169,12 @@ class Worker:
 
     async def _keep_alive(self) -> None:
         beat = self._term_ms / 1000 / RENEWALS_PER_TERM
-        woken = self._clock.monotonic()
+        self._awake_at = self._clock.monotonic()
         while True:
-            self._notice_a_stall(woken, beat)
             await self._beat(beat)
-            woken = self._clock.monotonic()
+            self._notice_a_stall(beat)
             await self._rest(beat if self._id is not None else RECONNECT_SECONDS)
+            self._notice_a_stall(beat)
 
     async def _rest(self, seconds: float) -> None:
         try:
@@ -181,15 +189,18 @@ class Worker:
             self._stop_everything()
             self._beat_now.set()
 
-    def _notice_a_stall(self, woken: float, beat: float) -> None:
+    def _notice_a_stall(self, beat: float) -> None:
         """A worker that was stopped for a while missed what others did: it renews, and buries nobody for a term."""
-        if self._clock.monotonic() - woken > 2 * beat:
-            self._may_reap_from = self._clock.monotonic() + self._term_ms / 1000
+        now = self._clock.monotonic()
+        if now - self._awake_at > 2 * beat:
+            self._may_reap_from = now + self._term_ms / 1000
+        self._awake_at = now
 
     async def _beat(self, beat: float) -> None:
         try:
             async with asyncio.timeout(beat):
                 await (self._renew() if self._id is not None else self._join())
+                self._notice_a_stall(beat)
                 if self._clock.monotonic() >= self._may_reap_from:
                     await self._backend.reap()
         except (BackendUnavailable, TimeoutError):
@@ -233,6 +244,12 @@ class Worker:
             slot.abandon()
 
     # Housekeeping
+
+    async def _stop_late_runs(self) -> None:
+        while True:
+            await asyncio.sleep(DEADLINE_LOOK_SECONDS)
+            for slot in self._slots:
+                slot.stop_if_late()
 
     async def _keep_house(self) -> None:
         while True:

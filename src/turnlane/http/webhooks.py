@@ -35,8 +35,8 @@ class WebHooks:
         name: str = request.path_params["name"]
         try:
             received = await self._take_in(name, request)
+        # Whatever it was, the operator hears of it; who asked is answered by the application's handlers.
         except Exception as error:
-            # Whatever it was, the operator hears of it; who asked is answered by the application's handlers.
             self._emit("hook.refused", name, status=status_of(error), cause=_cause(error))
             raise
         self._emit("hook.received", name, status=202, accepted=received.accepted, duplicates=received.duplicates)

@@ -265,21 +265,24 @@ class SqliteBackend:
         return await self._read(lambda v: v.events(after, limit))
 
     async def changed(self, within: float) -> bool:
+        # Taken before the first wait, so that nothing that happens from now on is missed.
+        here = self._change
         before = await self._read(Views.version)
         try:
             async with asyncio.timeout(within):
-                while not await self._changed_here() and await self._read(Views.version) == before:
+                while not await _is_set(here, LOOK_SECONDS) and await self._read(Views.version) == before:
                     pass
         except TimeoutError:
             return False
         return True
 
-    async def _changed_here(self) -> bool:
-        try:
-            await asyncio.wait_for(self._change.wait(), LOOK_SECONDS)
-        except TimeoutError:
-            return False
-        return True
+
+async def _is_set(event: asyncio.Event, within: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), within)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _delete(transaction: Transaction, name: str, rows: Sequence[Row]) -> None:

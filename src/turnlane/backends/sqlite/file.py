@@ -71,7 +71,7 @@ def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
         # Before anything is set: another program's file is left exactly as it is.
         schema.check(connection)
         _tune(connection, location, reader=reader)
-    except BaseException:
+    except BaseException:  # whatever it was, the connection must not stay open; it is raised again
         connection.close()
         raise
     return connection

@@ -53,6 +53,6 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # half a schema must not stay, whatever happened; it is raised again
         connection.execute("ROLLBACK")
         raise

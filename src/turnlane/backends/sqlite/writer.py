@@ -184,7 +184,7 @@ class Writer:
             try:
                 applied = self._apply(calls)
                 self._connection.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # nothing of it may stay, whatever happened; it is raised again
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 self._policies.forget_numbers()
