@@ -152,6 +152,12 @@ class Writer:
         found = [self._connection.execute(SQL["next_due"], (kind,)).fetchone()[0] for kind in kinds]
         return min((at for at in found if at is not None), default=None)
 
+    def _when_to_look_again(self) -> int | None:
+        """After a group: whoever still waits could not be given what is due now (its worker must renew first)."""
+        due = self._look_for_due() if self._waiting else None
+        now = self._clock.now()
+        return now + int(POLL_SECONDS * 1000) if due is not None and due <= now else due
+
     def _perform(self, calls: Sequence[Call]) -> Group:
         try:
             return self._transact(calls)
@@ -213,7 +219,7 @@ class Writer:
         self._serve_the_waiting(group, invited)
         for call, answer in zip(calls, answers, strict=True):
             self._settle(group, call, answer)
-        self._next_due = self._look_for_due() if self._waiting else None
+        self._next_due = self._when_to_look_again()
         return group
 
     @staticmethod
