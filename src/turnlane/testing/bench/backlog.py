@@ -1,0 +1,56 @@
+"""W3: does a long queue of waiting lanes slow down the front of it?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from turnlane.testing.bench.engine import Engine, conversations, engine, message, policy
+from turnlane.testing.bench.limits import open_file
+from turnlane.testing.bench.report import Sample
+from turnlane.testing.bench.scale import Scale
+from turnlane.testing.bench.witness import WrongResult
+
+ARRIVALS_PER_CALL = 500
+
+
+def backlog(scale: Scale, folder: Path) -> Iterator[Sample]:
+    small = asyncio.run(_drain_rate(folder / "backlog-small.db", scale.backlog_small, scale))
+    large = asyncio.run(_drain_rate(folder / "backlog-large.db", scale.backlog, scale))
+    again = asyncio.run(_drain_rate(folder / "backlog-again.db", scale.backlog_small, scale))
+    rate_small = (small + again) / 2
+    detail = {"turns_per_second_small": rate_small, "turns_per_second_large": large}
+    yield Sample("backlog", large / rate_small, detail)
+
+
+async def _drain_rate(file: Path, lanes: int, scale: Scale) -> float:
+    """Fill the lanes while nobody works, then time the first turns."""
+    async with engine(file, policy()) as ours:
+        arrivals = [message(conversation, 1) for conversation in conversations(lanes)]
+        for first in range(0, lanes, ARRIVALS_PER_CALL):
+            await ours.say_all(arrivals[first : first + ARRIVALS_PER_CALL])
+        del arrivals
+        _write_back(file)
+        async with ours.working(scale.slots_many):
+            await ours.witness.answered(scale.drained)
+            finished = time.perf_counter()
+        _check(ours)
+        return scale.drained / (finished - ours.witness.record.runs[0].began)
+
+
+def _write_back(file: Path) -> None:
+    """Move the log into the file now, so that what filling left behind is not charged to draining."""
+    with closing(open_file(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _check(ours: Engine) -> None:
+    """Some lanes still wait, which is as it should be; those that ran did so once, the longest waiting first."""
+    ran = [run.conversation for run in ours.witness.record.runs]
+    if set(ran) != set(list(ours.said)[: len(ran)]):
+        raise WrongResult("the backlog was not drained from its front; look at the order of due lanes")
+    ours.said = {conversation: ours.said[conversation] for conversation in ran}
+    ours.check()

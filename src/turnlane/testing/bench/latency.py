@@ -1,0 +1,83 @@
+"""W2 and W6: how long one message waits in an idle system, and how long a follow-up that already waits."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from turnlane.testing.bench.engine import Engine, conversations, engine, policy
+from turnlane.testing.bench.limits import Raw
+from turnlane.testing.bench.report import Sample, percentile
+from turnlane.testing.bench.scale import Scale
+
+WARM_UP = 20
+RAW_EVERY, RAW_TIMES = 10, 20
+"""Raw commits are measured between the probes, so that both meet the same machine."""
+
+REST_SECONDS = 0.002
+"""Between probes, so that each one finds the system idle."""
+
+HOLD_SECONDS = 0.02
+FOLLOW_UP_AFTER_SECONDS = 0.005
+
+
+def idle(scale: Scale, folder: Path) -> Iterator[Sample]:
+    """W2: one message into an idle system."""
+    with Raw(folder) as raw:
+        starts, commits = asyncio.run(_probes(scale, folder / "idle.db", raw))
+    yield _above_raw("idle.start", starts, raw, commits=1)
+    yield _above_raw("idle.commit", commits, raw, commits=2)
+
+
+async def _probes(scale: Scale, file: Path, raw: Raw) -> tuple[list[float], list[float]]:
+    starts, commits = [], []
+    keys = conversations(50)
+    async with engine(file, policy()) as ours, ours.working(scale.slots_many):
+        for number in range(WARM_UP + scale.probes):
+            if number % RAW_EVERY == 0:
+                raw.commit(RAW_TIMES)
+            await asyncio.sleep(REST_SECONDS)
+            called = time.perf_counter()
+            await ours.say(keys[number % len(keys)], number)
+            await ours.settled()
+            starts.append(ours.witness.record.runs[-1].began - called)
+            commits.append(ours.witness.last_answered - called)
+        ours.check()
+    return starts[WARM_UP:], commits[WARM_UP:]
+
+
+def follow_up(scale: Scale, folder: Path) -> Iterator[Sample]:
+    """W6: the next message already waits when a turn ends."""
+    with Raw(folder) as raw:
+        gaps = asyncio.run(_gaps(scale, folder / "follow-up.db", raw))
+    yield _above_raw("follow_up", gaps, raw, commits=1)
+
+
+async def _gaps(scale: Scale, file: Path, raw: Raw) -> list[float]:
+    gaps = []
+    keys = conversations(10)
+    async with engine(file, policy(), hold_seconds=HOLD_SECONDS) as ours, ours.working(scale.slots_many):
+        for number in range(scale.follow_ups):
+            if number % RAW_EVERY == 0:
+                raw.commit(RAW_TIMES)
+            gaps.append(await _gap(ours, keys[number % len(keys)], 2 * number))
+        ours.check()
+    return gaps
+
+
+async def _gap(ours: Engine, conversation: str, number: int) -> float:
+    await ours.say(conversation, number)
+    await asyncio.sleep(FOLLOW_UP_AFTER_SECONDS)
+    await ours.say(conversation, number + 1)
+    await ours.settled()
+    first, second = ours.witness.record.runs[-2:]
+    return second.began - first.ended
+
+
+def _above_raw(name: str, seconds: list[float], raw: Raw, *, commits: int) -> Sample:
+    p50 = statistics.median(seconds) * 1000
+    detail = {"p50_ms": p50, "p99_ms": percentile(seconds, 0.99) * 1000, "raw_commit_ms": raw.commit_ms}
+    return Sample(name, p50 - commits * raw.commit_ms, detail)

@@ -1,0 +1,65 @@
+"""All workloads in rounds: in each round every one meets the same machine, so that medians compare."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from turnlane.errors import InvalidSettings
+from turnlane.testing.bench.backlog import backlog
+from turnlane.testing.bench.burst import burst
+from turnlane.testing.bench.gathering import gathering
+from turnlane.testing.bench.latency import follow_up, idle
+from turnlane.testing.bench.memory import memory
+from turnlane.testing.bench.over_http import over_http
+from turnlane.testing.bench.processes import processes
+from turnlane.testing.bench.report import Sample
+from turnlane.testing.bench.scale import Scale
+from turnlane.testing.bench.slow import slow
+
+Workload = Callable[[Scale, Path], Iterator[Sample]]
+
+WORKLOADS: Mapping[str, Workload] = {
+    "W1": burst,
+    "W1-HTTP": over_http,
+    "W2": idle,
+    "W3": backlog,
+    "W4": slow,
+    "W5": gathering,
+    "W6": follow_up,
+    "W7": processes,
+    "memory": memory,
+}
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """The workloads of these names in their order; all, if none is named."""
+    wanted = {name.strip().lower() for name in names} - {""}
+    known = {name.lower(): name for name in WORKLOADS}
+    if unknown := sorted(wanted - known.keys()):
+        raise InvalidSettings(f"no workload is named {', '.join(unknown)}; choose from {', '.join(WORKLOADS)}")
+    return [name for lower, name in known.items() if not wanted or lower in wanted]
+
+
+def run(names: Iterable[str], scale: Scale, folder: Path | None = None) -> Iterator[tuple[str, list[Sample]]]:
+    """Each round of each workload as it ends, in a fresh folder inside `folder`. Raises WrongResult at the first."""
+    names = list(names)
+    for _ in range(scale.rounds):
+        for name in names:
+            with tempfile.TemporaryDirectory(prefix="turnlane-bench-", dir=folder) as fresh:
+                yield name, list(WORKLOADS[name](scale, Path(fresh)))
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "load": round(os.getloadavg()[0], 1),
+    }

@@ -1,0 +1,33 @@
+"""W4: many slow turns at once. Whatever is lost between two turns of a slot shows in the whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+
+from turnlane.testing.bench.burst import say_everything
+from turnlane.testing.bench.engine import conversations, engine, policy
+from turnlane.testing.bench.report import Sample
+from turnlane.testing.bench.scale import Scale
+
+MESSAGES = 2
+
+
+def slow(scale: Scale, folder: Path) -> Iterator[Sample]:
+    makespan = asyncio.run(_makespan(scale, folder / "slow.db"))
+    ideal = ceil(scale.slow_conversations * MESSAGES / scale.slow_slots) * scale.slow_seconds
+    yield Sample("slow", makespan / ideal, {"makespan_seconds": makespan, "ideal_seconds": ideal})
+
+
+async def _makespan(scale: Scale, file: Path) -> float:
+    """From the first accept call until the last turn is committed; `queue`, so that every message is a turn."""
+    async with engine(file, policy("queue"), hold_seconds=scale.slow_seconds) as ours, ours.working(scale.slow_slots):
+        before = time.perf_counter()
+        keys = conversations(scale.slow_conversations)
+        await say_everything(ours, keys, messages=MESSAGES, callers=scale.callers)
+        await ours.settled()
+        ours.check()
+        return ours.witness.last_answered - before

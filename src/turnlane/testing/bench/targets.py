@@ -1,0 +1,57 @@
+"""What is promised: every figure with what it must reach and what is aimed for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Sign = Literal["≥", "≤", "="]
+
+_HOLDS: Mapping[Sign, Callable[[float, float], bool]] = {"≥": operator.ge, "≤": operator.le, "=": operator.eq}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    workload: str
+    what: str
+    unit: str
+    sign: Sign
+    must: float | None = None
+    aim: float | None = None
+
+    def reached(self, value: float) -> Literal["aim", "must", "not met", "reported"]:
+        if self.aim is not None and _HOLDS[self.sign](value, self.aim):
+            return "aim"
+        if self.must is None:
+            return "reported" if self.aim is None else "not met"
+        return "must" if _HOLDS[self.sign](value, self.must) else "not met"
+
+
+_RAW = "× raw commits/s"
+_ROWS = "× the same rows without an engine"
+
+TARGETS: Mapping[str, Target] = {
+    "burst.collect.many": Target("W1", "burst, collect, 100 slots", _RAW, "≥", 1.5, 3.0),
+    "burst.queue.many": Target("W1", "burst, queue, 100 slots", _RAW, "≥", 1.5, 3.0),
+    "burst.collect.few": Target("W1", "burst, collect, 5 slots", _RAW, "≥", 2.5, 5.0),
+    "burst.queue.few": Target("W1", "burst, queue, 5 slots", _RAW, "≥", 0.8, 1.5),
+    "rows.collect": Target("W1", "burst, collect, 100 slots", _ROWS, "≥", 0.25, 0.45),
+    "rows.queue": Target("W1", "burst, queue, 100 slots", _ROWS, "≥", 0.25, 0.45),
+    "http": Target("W1-HTTP", "burst over HTTP, collect, 100 slots", "× the engine's W1", "≥", None, 0.3),
+    "idle.start": Target("W2", "idle: accept call → agent starts, p50", "ms above 1 raw commit", "≤", 0.5, 0.25),
+    "idle.commit": Target("W2", "idle: accept call → turn committed, p50", "ms above 2 raw commits", "≤", 1.0, 0.4),
+    "backlog": Target("W3", "drain rate, 100,000 waiting lanes", "× that with 1,000", "≥", 0.67, 0.9),
+    "slow": Target("W4", "slow agent: makespan", "× the ideal", "≤", 1.03, 1.01),
+    "gathering": Target("W5", "gathering: most turns of a conversation", "turns", "=", 1.0, None),
+    "follow_up": Target(
+        "W6", "follow-up: end of a turn → start of the next, p50", "ms above 1 raw commit", "≤", 0.8, 0.4
+    ),
+    "processes.2.fair": Target("W7", "2 processes: slowest", "× the fastest", "≥", 1 / 3, None),
+    "processes.2.total": Target("W7", "2 processes: total", "× one process", "≥", 0.6, None),
+    "processes.4.fair": Target("W7", "4 processes: slowest", "× the fastest", "≥", 1 / 3, None),
+    "processes.4.total": Target("W7", "4 processes: total", "× one process", "≥", 0.6, None),
+    "memory": Target("memory", "objects kept for idle conversations", "objects", "=", 0.0, None),
+}
+"""By the name under which a workload reports it. The sizes in the texts are those of a full run."""
