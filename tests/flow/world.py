@@ -21,6 +21,7 @@ from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.policy import Backoff, Policy
 from turnlane.model.turn import Reply, Turn
+from turnlane.testing.doubles import VirtualClock
 
 PATIENCE_SECONDS = 20.0
 """How long a test waits for a signal before it says which one did not come."""
@@ -96,6 +97,9 @@ class Thinker:
     async def asked(self, times: int = 1) -> Turn:
         await self._asked.until(lambda: len(self.turns) >= times, f"the agent to be asked {times} ×")
         return self.turns[-1]
+
+    async def was_cancelled(self) -> None:
+        await self._asked.until(lambda: bool(self.cancelled), "the agent to be cancelled")
 
     async def respond(self, turn: Turn) -> Reply:
         self.turns.append(turn)
@@ -190,6 +194,38 @@ class Unreachable:
             return await verb(*args, **options)
 
         return called
+
+
+class Watched(Unreachable):
+    """Keeps a list of what it was asked."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        self._refused.happened()
+        return super().__getattr__(name)
+
+    async def was_called(self, name: str, times: int) -> None:
+        await self._refused.until(lambda: self.calls.count(name) >= times, f"{times} × {name}")
+
+    async def renews(self) -> None:
+        """Wait for a renewal that began after this call."""
+        await self.was_called("renew", self.calls.count("renew") + 2)
+
+
+A_SHORT_TERM_MS = 90
+"""For workers that renew during a test. Their beats are real, their clock is not: a slow machine kills nobody."""
+
+
+async def terms_pass(clock: VirtualClock, terms: int, *live: Watched) -> None:
+    """Let time pass in steps of a beat; in between, all who live renew."""
+    for _ in range(3 * terms):
+        for each in live:
+            await each.renews()
+        clock.advance(A_SHORT_TERM_MS // 3)
 
 
 class World:
