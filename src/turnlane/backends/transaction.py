@@ -506,10 +506,8 @@ class Transaction:
         noun = "turn" if lane.kind is Kind.TURN else "delivery"
         facts: dict[str, Fact] = {"attempt": lane.attempt, "epoch": lane.epoch, "worker": lane.owner}
         facts["turn" if lane.kind is Kind.TURN else "seq"] = lane.number if lane.kind is Kind.TURN else lane.claim_seq
-        if cause is not None:
-            facts["cause"] = cause
         if retry_at is not None:
-            facts["retry_at"] = retry_at
+            facts |= {"cause": cause, "retry_at": retry_at}
         self._note(f"{noun}.{result}", lane.key, **facts)
 
 
