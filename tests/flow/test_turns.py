@@ -151,13 +151,14 @@ async def test_with_queue_each_message_that_waits_becomes_a_turn_of_its_own(worl
 async def test_a_thousand_messages_into_a_busy_lane_never_block_and_none_is_dropped(world: World) -> None:
     """A9"""
     agent = Thinker()
-    policy = replace(AT_ONCE, max_batch=64)
+    policy = replace(AT_ONCE, max_batch=64, max_pending=100)
     async with world.working(agent):
         await world.say("alice", "think for long", policy=policy)
         await agent.asked(1)
         answers = await asyncio.gather(*(world.say("alice", f"text {n}", policy=policy) for n in range(1_000)))
         assert sum(answer.accepted for answer in answers) == 1_000
         assert len(agent.turns) == 1
+        assert [event.facts["pending"] for event in world.facts.of("lane.full")] == [101]
         agent.go()
         await world.settled()
     sizes = [len(turn.messages) for turn in agent.turns[1:]]

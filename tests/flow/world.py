@@ -231,12 +231,12 @@ async def terms_pass(clock: VirtualClock, terms: int, *live: Watched) -> None:
 class World:
     """One store, one channel named `desk`, and as many workers as a test starts."""
 
-    def __init__(self, backend: Backend, clock: Clock) -> None:
+    def __init__(self, backend: Backend, clock: Clock, *, said: int = 0) -> None:
         self.backend = backend
         self.clock = clock
         self.desk = Desk()
         self.facts = Facts()
-        self._said = 0
+        self._said = said
         backend.subscribe(self.facts)
 
     async def say(self, who: str, *texts: str, policy: Policy = AT_ONCE) -> Received:
@@ -248,14 +248,18 @@ class World:
         self._said += 1
         return Message("desk", origin_id or f"m-{self._said}", f"desk/{who}", who, text)
 
-    async def settled(self) -> None:
+    async def settled(self, conversation: str | None = None) -> None:
         """Wait until nothing waits any more, neither to be answered nor to be sent."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                counts = await self.backend.counts()
-                if not counts.messages_waiting and not counts.deliveries_waiting:
-                    return
+            while await self._pending(conversation):
                 await self.backend.changed(0.1)
+
+    async def _pending(self, conversation: str | None) -> int:
+        if conversation is None:
+            counts = await self.backend.counts()
+            return counts.messages_waiting + counts.deliveries_waiting
+        story = await self.backend.story(conversation)
+        return sum(lane.pending for lane in story.lanes) if story else 0
 
     def new_worker(
         self,

@@ -1,0 +1,161 @@
+"""Every decision is told as a fact with a documented name and exactly the documented particulars."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tests.flow.world import AT_ONCE, Desk, Thinker, World, crashing, ends
+
+from turnlane.backends.base import Arrival, Backend
+from turnlane.errors import AgentFailed, AgentRefused
+from turnlane.model.delivery import NotSent, Refused
+from turnlane.model.event import EVENTS, Event
+from turnlane.model.lane import Kind
+from turnlane.model.turn import Delivered, Replied, Reply, Turn
+from turnlane.testing.doubles import VirtualClock
+
+TERM_MS = 30_000
+TOLD_BY_THE_SERVER = {"server.ready", "server.draining", "hook.received", "hook.refused"}
+
+
+def documented(name: str) -> set[str]:
+    """`A sentence or two. fact, fact, fact`"""
+    return set(EVENTS[name].rpartition(". ")[2].split(", "))
+
+
+async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_facts(
+    world: World, backend: Backend, clock: VirtualClock
+) -> None:
+    """B8"""
+    await _a_good_day(world)
+    await _a_bad_day(world, clock)
+    await _steered(world)
+    await _stopped(world)
+    await _lost_and_fenced(world, clock)
+    wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
+    assert wrong == []
+    assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_THE_SERVER
+
+
+async def test_what_was_told_is_what_was_stored(world: World, backend: Backend) -> None:
+    """B8: whoever asks the store later reads the same facts, in the same order."""
+    await _a_good_day(world)
+    assert [stored.event for stored in await backend.events()] == world.facts.all
+
+
+async def test_the_facts_of_a_turn_say_who_what_and_how_long(world: World, clock: VirtualClock) -> None:
+    """B8"""
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "hello", policy=replace(AT_ONCE, debounce_ms=3_000, max_wait_ms=15_000))
+        clock.advance(3_000)
+        await agent.asked(1)
+        clock.advance(500)
+        agent.go()
+        await world.facts.seen("delivery.sent")
+        (worker,) = await world.backend.workers()
+    assert _told(world, "turn.started") == [
+        {"turn": 1, "attempt": 1, "epoch": 1, "worker": worker.id, "messages": 1, "waited_ms": 3_000}
+    ]
+    (answered,) = _told(world, "turn.answered")
+    assert (answered["took_ms"], answered["deliveries"]) == (500, 1)
+    assert {each.conversation for each in world.facts.all if not each.name.startswith("worker.")} == {"desk/alice"}
+
+
+async def _a_good_day(world: World) -> None:
+    async with world.working(Thinker(told=True)):
+        message = Arrival(world.message("alice", "hello"), AT_ONCE)
+        await world.backend.accept([message])
+        await world.backend.accept([message])
+        await world.facts.seen("delivery.sent")
+
+
+async def _a_bad_day(world: World, clock: VirtualClock) -> None:
+    errors = [AgentFailed("once"), AgentRefused("for good")]
+
+    async def answer(turn: Turn) -> str:
+        if errors:
+            raise errors.pop(0)
+        return "at last"
+
+    async with world.working(answer):
+        await world.say("bob", "one")
+        await world.facts.seen("turn.retried")
+        clock.advance(5_000)
+        await world.facts.seen("turn.dead_lettered")
+        world.desk.results.extend([NotSent("busy", retry_after=1.0), Refused("never")])
+        await world.say("bob", "two")
+        await world.facts.seen("delivery.retried")
+        clock.advance(1_000)
+        await world.facts.seen("delivery.failed")
+
+
+async def _steered(world: World) -> None:
+    async with world.working(Thinker(told=True), channels=[Desk("another")]):
+        await world.say("carol", "parked", policy=replace(AT_ONCE, agent="nobody"))
+        await world.facts.seen("lane.parked")
+        await world.say("carol", "on", "and on", policy=replace(AT_ONCE, agent="nobody", max_pending=2))
+        await world.backend.pause("desk/carol")
+        await world.backend.unpark("desk/carol")
+        await world.backend.resume("desk/carol")
+        await world.facts.seen("lane.parked", 2)
+
+
+async def _stopped(world: World) -> None:
+    """A turn and a sending that are given back."""
+    agent = Thinker()
+    world.desk.hold()
+    worker = world.new_worker(agent)
+    run = asyncio.create_task(worker.run())
+    await world.say("dora", "hello")
+    await agent.asked(1)
+    agent.go()
+    await world.desk.was_tried(1)
+    agent.hold()
+    await world.say("dora", "again")
+    await agent.asked(2)
+    worker.stop_now()
+    await ends(run)
+    world.desk.go()
+    agent.go()
+    async with world.working(agent):
+        await world.settled("desk/dora")
+
+
+async def _lost_and_fenced(world: World, clock: VirtualClock) -> None:
+    """A turn and a sending whose worker dies, and comes back to find both taken over."""
+    agent = Thinker()
+    world.desk.hold()
+    tried = len(world.desk.tried)
+    doomed = world.new_worker(agent, term_ms=TERM_MS)
+    async with crashing(doomed):
+        await world.say("emil", "hello")
+        await agent.asked(1)
+        agent.go()
+        await world.desk.was_tried(tried + 1)
+        agent.hold()
+        await world.say("emil", "again")
+        await agent.asked(2)
+        stale = [slot.lease for slot in doomed._slots if slot.lease is not None]
+    clock.advance(TERM_MS + 1)
+    world.desk.go()
+    agent.go()
+    async with world.working(agent, term_ms=TERM_MS):
+        await world.settled("desk/emil")
+    assert {lease.kind for lease in stale} == {Kind.TURN, Kind.OUT}
+    for lease in stale:
+        outcome = Replied(Reply("stale")) if lease.kind is Kind.TURN else Delivered()
+        assert (await world.backend.commit(lease, outcome)).verdict == "fenced"
+
+
+def _told(world: World, name: str) -> list[dict[str, object]]:
+    return [dict(event.facts) for event in world.facts.of(name)]
+
+
+def test_the_facts_are_documented_in_one_form() -> None:
+    """B8: names and particulars are words that stay; a sentence says what happened."""
+    for name in EVENTS:
+        assert name.count(".") == 1
+        assert all(fact.replace("_", "").isalpha() for fact in documented(name))
+    assert isinstance(Event("worker.joined", 0).facts, dict)
