@@ -238,7 +238,7 @@ class Bot:
 
 
 def tune_collector() -> None:
-    """Look for cycles less often: a message makes some hundred short-lived objects and no cycle, and looking took a tenth."""
+    """Look for cycles less often: a message makes hundreds of objects and no cycle, and looking took a tenth of it."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_BEFORE_A_LOOK, 20, 50)
