@@ -187,6 +187,7 @@ class Bot:
             agents=self.agents,
             channels=self.channels,
             clock=self.clock,
+            emit=self.emit,
             turns_at_once=settings.turns_at_once,
             sends_at_once=settings.sends_at_once,
             term_ms=settings.lanes.lease.ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from turnlane.errors import BackendUnavailable
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
+from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 
@@ -49,12 +50,15 @@ class Worker:
         term_ms: int = 30_000,
         drain_seconds: float = 30.0,
         retention: Retention | None = None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._term_ms = term_ms
         self._drain_seconds = drain_seconds
         self._retention = retention or Retention()
+        self._emit = emit
+        self._in_trouble = False
         self._id: str | None = None
         self._former_id: str | None = None
         self._trusted = asyncio.Event()
@@ -203,9 +207,19 @@ class Worker:
                 self._notice_a_stall(beat)
                 if self._clock.monotonic() >= self._may_reap_from:
                     await self._backend.reap()
-        except (BackendUnavailable, TimeoutError):
+            self._tell_of_the_store(None)
+        except (BackendUnavailable, TimeoutError) as error:
+            self._tell_of_the_store(str(error) or "it did not answer in time")
             if self._id is not None and not self._is_trusted():
                 self._stop_everything()
+
+    def _tell_of_the_store(self, trouble: str | None) -> None:
+        """Once when trouble begins and once when it ends; in between there is nothing new to say."""
+        if trouble is not None and not self._in_trouble:
+            self._emit(Event("store.unavailable", self._clock.now(), None, {"cause": trouble}))
+        elif trouble is None and self._in_trouble:
+            self._emit(Event("store.available", self._clock.now()))
+        self._in_trouble = trouble is not None
 
     async def _join(self) -> None:
         if self._former_id is not None:

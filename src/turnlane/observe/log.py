@@ -35,6 +35,7 @@ WARNINGS = frozenset(
         "lane.full",
         "lane.parked",
         "worker.lost",
+        "store.unavailable",
         "hook.refused",
     }
 )

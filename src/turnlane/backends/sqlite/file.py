@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -12,6 +13,8 @@ from turnlane.backends.sqlite import schema
 from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
 
 BUSY_TIMEOUT_SECONDS = 5.0
+LOCK_LOOK_SECONDS = 0.0002
+"""How often a process looks whether another one has let go of the file."""
 WAL_PAGES_BEFORE_CHECKPOINT = 4000
 SQLITE_VERSION_MIN = (3, 38, 0)
 
@@ -94,16 +97,43 @@ def create_private(path: Path) -> None:
 
 
 class FileLock:
-    """Who may begin a transaction. SQLite's own busy waiting lets a busy process starve the others; a lock does not."""
+    """Who may begin a transaction, in turn. SQLite's own busy waiting lets a busy process starve the others.
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    Two locks: whoever wants the file first waits at the gate, alone, and so is the next one when the file is let go; the
+    one that let it go has to get behind. Nobody waits for ever: a process may be frozen while it holds the file.
+    """
+
+    def __init__(self, path: Path, seconds_max: float = BUSY_TIMEOUT_SECONDS) -> None:
+        self._path = path
+        self._seconds_max = seconds_max
+        self._file = _lock_file(f"{path}-lock")
+        self._gate = _lock_file(f"{path}-gate")
 
     def __enter__(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        tries = int(self._seconds_max / LOCK_LOOK_SECONDS)
+        self._take(self._gate, tries)
+        try:
+            self._take(self._file, tries)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _take(self, fd: int, tries: int) -> None:
+        for _ in range(tries):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(LOCK_LOOK_SECONDS)
+            else:
+                return
+        raise BackendUnavailable(f"{self._path}: another process holds the file and does not move; resume it or end it")
 
     def close(self) -> None:
-        os.close(self._fd)
+        os.close(self._file)
+        os.close(self._gate)
+
+
+def _lock_file(path: str) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -247,6 +247,7 @@ class SqliteRows:
 
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         assert isinstance(lane, StoredLane)
+        self._read_sessions([lane])
         lane.sessions = {**(lane.sessions or {}), agent: session}
         self._writes["save_session"].append(codec.session_row(lane.id, agent, session))
 

@@ -161,7 +161,7 @@ class Writer:
     def _perform(self, calls: Sequence[Call]) -> Group:
         try:
             return self._transact(calls)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, BackendUnavailable) as error:
             # Locked, full or read-only: the file's trouble, not one call's. Each on its own would wait as long again.
             return self._failed(calls, error)
         except (sqlite3.Error, TurnlaneError, ValueError, TypeError, OverflowError) as error:
