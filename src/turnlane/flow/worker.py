@@ -58,7 +58,7 @@ class Worker:
         self._drain_seconds = drain_seconds
         self._retention = retention or Retention()
         self._emit = emit
-        self._in_trouble = False
+        self._trouble_since: float | None = None
         self._id: str | None = None
         self._former_id: str | None = None
         self._trusted = asyncio.Event()
@@ -215,11 +215,14 @@ class Worker:
 
     def _tell_of_the_store(self, trouble: str | None) -> None:
         """Once when trouble begins and once when it ends; in between there is nothing new to say."""
-        if trouble is not None and not self._in_trouble:
+        now = self._clock.monotonic()
+        if trouble is not None and self._trouble_since is None:
+            self._trouble_since = now
             self._emit(Event("store.unavailable", self._clock.now(), None, {"cause": trouble}))
-        elif trouble is None and self._in_trouble:
-            self._emit(Event("store.available", self._clock.now()))
-        self._in_trouble = trouble is not None
+        elif trouble is None and self._trouble_since is not None:
+            lasted = round(now - self._trouble_since, 1)
+            self._trouble_since = None
+            self._emit(Event("store.available", self._clock.now(), None, {"seconds": lasted}))
 
     async def _join(self) -> None:
         if self._former_id is not None:

@@ -48,7 +48,7 @@ EVENTS: Mapping[str, str] = {
     "worker.left": "A worker said goodbye. worker",
     "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",
     "store.unavailable": "The store does not answer; nothing is lost, and it is asked again. cause",
-    "store.available": "The store answers again.",
+    "store.available": "The store answers again. seconds",
     "server.ready": "Requests are answered. url",
     "server.draining": "Told to stop: running turns finish, new ones wait for the next start. seconds",
     "hook.received": "A web hook was answered. channel, status, accepted, duplicates",

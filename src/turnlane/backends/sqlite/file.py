@@ -99,8 +99,8 @@ def create_private(path: Path) -> None:
 class FileLock:
     """Who may begin a transaction, in turn. SQLite's own busy waiting lets a busy process starve the others.
 
-    Two locks: whoever wants the file first waits at the gate, alone, and so is the next one when the file is let go; the
-    one that let it go has to get behind. Nobody waits for ever: a process may be frozen while it holds the file.
+    Two locks: whoever wants the file waits at its gate, alone, and so is the next one when the file is let go; the one
+    that let it go has to get behind. Nobody waits for ever: a process may be frozen while it holds the file.
     """
 
     def __init__(self, path: Path, seconds_max: float = BUSY_TIMEOUT_SECONDS) -> None:
