@@ -22,7 +22,7 @@ def backlog(scale: Scale, folder: Path) -> Iterator[Sample]:
     large = asyncio.run(_drain_rate(folder / "backlog-large.db", scale.backlog, scale))
     again = asyncio.run(_drain_rate(folder / "backlog-again.db", scale.backlog_small, scale))
     rate_small = (small + again) / 2
-    detail = {"turns_per_second_small": rate_small, "turns_per_second_large": large}
+    detail = {"lanes": scale.backlog, "turns_per_second_small": rate_small, "turns_per_second_large": large}
     yield Sample("backlog", large / rate_small, detail)
 
 

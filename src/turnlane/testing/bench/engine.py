@@ -64,7 +64,7 @@ class Engine:
 
     @asynccontextmanager
     async def working(self, slots: int, *, term_ms: int = 30_000) -> AsyncIterator[None]:
-        """A worker with that many slots for turns; on leaving it is drained."""
+        """A worker that has joined, with that many slots for turns; on leaving it is drained."""
         worker = Worker(
             backend=self.backend,
             agents={AGENT: self.witness},
@@ -76,6 +76,7 @@ class Engine:
         )
         task = asyncio.create_task(worker.run())
         try:
+            await self.witness.joined(self.witness.workers_joined + 1)
             yield
         finally:
             worker.stop()

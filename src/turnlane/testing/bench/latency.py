@@ -22,6 +22,7 @@ REST_SECONDS = 0.002
 
 HOLD_SECONDS = 0.02
 FOLLOW_UP_AFTER_SECONDS = 0.005
+"""Into a turn that takes longer than that."""
 
 
 def idle(scale: Scale, folder: Path) -> Iterator[Sample]:
@@ -70,6 +71,7 @@ async def _gaps(scale: Scale, file: Path, raw: Raw) -> list[float]:
 
 async def _gap(ours: Engine, conversation: str, number: int) -> float:
     await ours.say(conversation, number)
+    await ours.witness.started(number + 1)
     await asyncio.sleep(FOLLOW_UP_AFTER_SECONDS)
     await ours.say(conversation, number + 1)
     await ours.settled()

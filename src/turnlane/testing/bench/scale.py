@@ -39,7 +39,7 @@ QUICK = Scale(
     follow_ups=20,
     backlog=20_000,
     slow_conversations=500,
-    slow_seconds=0.5,
+    slow_slots=250,
     processes=(2,),
 )
 TINY = Scale(
