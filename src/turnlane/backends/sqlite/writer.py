@@ -22,7 +22,7 @@ from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.backends.transaction import Taker, Transaction
 from turnlane.clock import Clock
-from turnlane.errors import BackendUnavailable, TurnlaneError, WorkerLost
+from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -164,7 +164,8 @@ class Writer:
         except (sqlite3.OperationalError, BackendUnavailable) as error:
             # Locked, full or read-only: the file's trouble, not one call's. Each on its own would wait as long again.
             return self._failed(calls, error)
-        except (sqlite3.Error, TurnlaneError, ValueError, TypeError, OverflowError) as error:
+        # Whatever a call raises is its caller's: a writing thread that ended would leave everybody waiting for ever.
+        except Exception as error:  # noqa: BLE001
             # One bad call must not fail its neighbours: undo everything, then each on its own.
             if len(calls) <= 1:
                 return self._failed(calls, error)

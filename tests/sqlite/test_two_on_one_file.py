@@ -1,0 +1,120 @@
+"""Two backends on one file, as two processes have it: one holder, one order, and wake-ups across."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from tests.sqlite.arrivals import arrival
+from tests.sqlite.conftest import Opens
+
+from turnlane.backends.sqlite import SqliteBackend
+from turnlane.model.lane import Kind
+from turnlane.model.turn import Delivered, Replied, Reply
+from turnlane.testing.doubles import VirtualClock
+
+TERM_MS = 60_000
+
+
+async def test_two_processes_never_hold_one_lane_on_one_sqlite_file_too(opens: Opens) -> None:
+    """C3 and PEERS"""
+    stores = [await opens(), await opens()]
+    holders: Counter[str] = Counter()
+    overlaps: list[str] = []
+    done: list[tuple[str, int]] = []
+
+    async def work(store: SqliteBackend, worker: str) -> None:
+        await store.join(worker, TERM_MS)
+        while len(done) < 400:
+            for lease in await store.claim(worker, Kind.TURN, most=3):
+                holders[lease.key] += 1
+                if holders[lease.key] > 1:
+                    overlaps.append(lease.key)
+                await asyncio.sleep(0)
+                holders[lease.key] -= 1
+                done.extend((lease.key, message.seq) for message in lease.messages)
+                assert (await store.commit(lease, Replied(Reply(None)))).verdict == "answered"
+
+    async def say(store: SqliteBackend, first: int) -> None:
+        for number in range(first, first + 200):
+            await store.accept([arrival(f"user-{number % 8}", f"m-{number}")])
+
+    await asyncio.wait_for(
+        asyncio.gather(
+            *(say(store, 200 * n) for n, store in enumerate(stores)),
+            *(work(stores[n % 2], f"worker-{n}") for n in range(4)),
+        ),
+        60,
+    )
+    assert overlaps == []
+    for user in range(8):
+        assert [seq for key, seq in done if key == f"desk/user-{user}"] == list(range(1, 51))
+
+
+async def test_a_lane_claimed_by_one_is_not_seen_as_free_by_the_other_that_remembers_it(opens: Opens) -> None:
+    """What a process remembers of a lane is worth nothing once another process has written."""
+    here, there = await opens(), await opens()
+    await here.join("here", TERM_MS)
+    await there.join("there", TERM_MS)
+    await here.accept([arrival("alice", "m-1")])
+    (lease,) = await there.claim("there", Kind.TURN)
+    assert await here.claim("here", Kind.TURN) == []
+    await here.accept([arrival("alice", "m-2")])
+    assert (await there.commit(lease, Replied(Reply("ok")))).verdict == "answered"
+    (second,) = await here.claim("here", Kind.TURN)
+    assert (second.epoch, second.number, [message.seq for message in second.messages]) == (2, 2, [2])
+    assert (await there.commit(lease, Replied(Reply("again")))).verdict == "answered"
+    (delivery,) = await here.claim("here", Kind.OUT)
+    assert await there.claim("there", Kind.OUT) == []
+    assert (await here.commit(delivery, Delivered())).verdict == "sent"
+
+
+async def test_a_message_accepted_by_one_wakes_a_claim_that_waits_at_the_other(opens: Opens) -> None:
+    here, there = await opens(), await opens()
+    await here.join("here", TERM_MS)
+    claim = asyncio.create_task(here.claim("here", Kind.TURN, wait=True))
+    await asyncio.sleep(0)
+    assert await here.claim("here", Kind.TURN) == []
+    await there.accept([arrival("alice", "m-1")])
+    (lease,) = await asyncio.wait_for(claim, 5)
+    assert lease.key == "desk/alice"
+
+
+async def test_a_change_made_by_one_is_noticed_by_who_watches_at_the_other(opens: Opens) -> None:
+    here, there = await opens(), await opens()
+    assert not await here.changed(0.01)
+    watching = asyncio.create_task(here.changed(10.0))
+    await asyncio.sleep(0)
+    await here.counts()  # reads are done in turn: the watcher has had its first look
+    await there.accept([arrival("alice", "m-1")])
+    assert await asyncio.wait_for(watching, 5)
+    cursors = [stored.cursor for stored in await here.events()]
+    assert len(cursors) == 1
+    assert cursors == sorted(cursors)
+
+
+async def test_the_same_message_at_both_is_accepted_by_one(opens: Opens) -> None:
+    """A15, across processes."""
+    here, there = await opens(), await opens()
+    calls = [store.accept([arrival("alice", f"m-{n}")]) for n in range(50) for store in (here, there)]
+    answers = await asyncio.gather(*calls)
+    verdicts = Counter(acceptance.verdict for (acceptance,) in answers)
+    assert verdicts == {"accepted": 50, "duplicate": 50}
+    (lane,) = await here.lanes()
+    assert lane.pending == 50
+
+
+async def test_a_worker_that_died_in_one_process_is_taken_over_by_the_other(opens: Opens, clock: VirtualClock) -> None:
+    """C5, across processes."""
+    here, there = await opens(), await opens()
+    await here.join("dead", TERM_MS)
+    await here.accept([arrival("alice", "m-1")])
+    (lost,) = await here.claim("dead", Kind.TURN)
+    clock.advance(TERM_MS + 1)
+    await there.join("live", TERM_MS)
+    assert await there.reap() == 1
+    (taken,) = await there.claim("live", Kind.TURN)
+    assert (taken.attempt, taken.epoch, taken.took_over) == (2, 2, True)
+    assert (await here.commit(lost, Replied(Reply("late")))).verdict == "fenced"
+    assert (await there.commit(taken, Replied(Reply("once")))).verdict == "answered"
+    assert [view.text for view in await here.deliveries("desk/alice")] == ["once"]

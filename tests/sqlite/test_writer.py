@@ -1,0 +1,204 @@
+"""The one thread that writes: calls that wait together are committed together, and fail alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.sqlite.arrivals import AT_ONCE, arrival
+from tests.sqlite.conftest import Opens
+
+from turnlane.backends.base import Acceptance, Arrival
+from turnlane.backends.sqlite import SqliteBackend
+from turnlane.backends.transaction import Transaction
+from turnlane.errors import BackendUnavailable
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind
+from turnlane.model.turn import Replied, Reply, RetryLater
+from turnlane.model.usage import Usage
+from turnlane.testing.doubles import VirtualClock
+
+TERM_MS = 60_000
+
+
+def transactions(path: Path) -> int:
+    """Each transaction that decided something wrote one row of facts."""
+    connection = sqlite3.connect(path)
+    try:
+        count: int = connection.execute("SELECT count(*) FROM journal").fetchone()[0]
+        return count
+    finally:
+        connection.close()
+
+
+async def test_calls_that_wait_together_are_one_transaction(path: Path, store: SqliteBackend) -> None:
+    before = transactions(path)
+    answers = await asyncio.gather(*(store.accept([arrival(f"user-{n}", f"m-{n}")]) for n in range(500)))
+    assert [acceptance.verdict for (acceptance,) in answers] == ["accepted"] * 500
+    assert transactions(path) - before < 50
+
+
+async def test_one_bad_call_in_a_group_fails_alone(path: Path, store: SqliteBackend) -> None:
+    bad = {
+        3: arrival("eve", "bad-1", "half a pair: \ud800"),
+        5: arrival("eve", "bad-2", sent_at=2**70),
+        7: Arrival(replace(arrival("eve", "bad-3").message, text=None), AT_ONCE),  # type: ignore[arg-type] # what no channel may do
+    }
+    calls = [store.accept([bad.get(n) or arrival("alice", f"m-{n}")]) for n in range(10)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    failed = {n for n, answer in enumerate(answers) if isinstance(answer, Exception)}
+    assert failed == set(bad)
+    (lane,) = await store.lanes()
+    assert (lane.conversation, lane.pending) == ("desk/alice", 7)
+    assert await store.accept([arrival("eve", "bad-1", "better now")]) == [Acceptance("accepted", 1)]
+
+
+async def test_each_message_of_a_bad_call_is_undone(store: SqliteBackend) -> None:
+    """An accept of several is one call: what raised stored nothing, and may be sent again."""
+    with pytest.raises(UnicodeEncodeError):
+        await store.accept([arrival("alice", "m-1"), arrival("alice", "m-2", "\udfff")])
+    assert await store.lanes() == []
+    (again,) = await store.accept([arrival("alice", "m-1")])
+    assert again.verdict == "accepted"
+
+
+async def test_a_commit_that_cannot_be_stored_leaves_the_lease_as_it_was(store: SqliteBackend) -> None:
+    await store.join("worker", TERM_MS)
+    await store.accept([arrival("alice", "m-1")])
+    (lease,) = await store.claim("worker", Kind.TURN)
+    with pytest.raises(OverflowError):
+        await store.commit(lease, Replied(Reply("ok", usage=Usage(input_tokens=2**64))))
+    assert (await store.commit(lease, Replied(Reply("ok")))).verdict == "answered"
+
+
+async def test_a_bug_in_one_call_is_told_to_its_caller_and_the_others_go_on(store: SqliteBackend) -> None:
+    """A thread that dies silently would leave everybody waiting for ever."""
+
+    def broken(_: Transaction) -> None:
+        raise KeyError("a bug")
+
+    good, bad = store.accept([arrival("alice", "m-1")]), store._call(broken)
+    answers = await asyncio.wait_for(asyncio.gather(good, bad, return_exceptions=True), 10)
+    assert answers[0] == [Acceptance("accepted", 1)]
+    assert isinstance(answers[1], KeyError)
+    assert (await store.counts()).messages_waiting == 1
+
+
+async def test_a_waiting_claim_is_served_by_the_accept_that_makes_it_possible(path: Path, store: SqliteBackend) -> None:
+    await store.join("worker", TERM_MS)
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    await asyncio.sleep(0)
+    await store.claim("worker", Kind.TURN)
+    before = transactions(path)
+    await store.accept([arrival("alice", "m-1")])
+    (lease,) = await claim
+    assert lease.key == "desk/alice"
+    assert transactions(path) == before + 1
+
+
+async def test_cancelled_waiting_claims_give_their_lease_back(store: SqliteBackend) -> None:
+    """Whenever the cancellation comes: while the claim waits, and just after it was served."""
+    await store.join("worker", TERM_MS)
+    for number in range(30):
+        claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        accepting = asyncio.create_task(store.accept([arrival("alice", f"m-{number}")]))
+        if number % 2:
+            await accepting
+        claim.cancel()
+        (served,) = await asyncio.gather(claim, return_exceptions=True)
+        await accepting
+        leases = [] if isinstance(served, BaseException) else served
+        if not leases:
+            leases = await asyncio.wait_for(store.claim("worker", Kind.TURN, wait=True), 5)
+        (lease,) = leases
+        assert lease.attempt == 1
+        await store.commit(lease, Replied(Reply(None)))
+    assert await store.locks() == []
+
+
+async def test_a_claim_cancelled_in_the_very_moment_it_is_served_holds_nothing(store: SqliteBackend) -> None:
+    await store.join("worker", TERM_MS)
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    await asyncio.sleep(0)
+
+    # Listeners are told after the answers are set and before anybody who waits for them runs.
+    def cancel_once_served(events: Sequence[Event]) -> None:
+        if any(event.name == "turn.started" for event in events):
+            claim.cancel()
+
+    store.subscribe(cancel_once_served)
+    await store.accept([arrival("alice", "m-1")])
+    with pytest.raises(asyncio.CancelledError):
+        await claim
+    await store.claim("worker", Kind.OUT)
+    assert await store.locks() == []
+    (lane,) = await store.lanes()
+    assert (lane.state, lane.attempt) == ("ready", 0)
+
+
+async def test_who_waits_when_the_backend_is_closed_is_told(opens: Opens) -> None:
+    store = await opens()
+    await store.join("worker", TERM_MS)
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    await asyncio.sleep(0)
+    await store.close()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        await claim
+
+
+async def test_what_was_submitted_before_the_close_is_stored(opens: Opens) -> None:
+    store = await opens()
+    calls = [asyncio.create_task(store.accept([arrival("alice", f"m-{n}")])) for n in range(100)]
+    await asyncio.sleep(0)
+    await store.close()
+    answers = await asyncio.gather(*calls)
+    assert all(acceptance.verdict == "accepted" for (acceptance,) in answers)
+    again = await opens()
+    assert (await again.counts()).messages_waiting == 100
+
+
+async def test_a_locked_file_is_unavailable_for_all_and_works_again_after(
+    path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store._writer is not None
+    store._writer._connection.execute("PRAGMA busy_timeout = 20")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    answers = await asyncio.gather(
+        *(store.accept([arrival("alice", f"m-{n}")]) for n in range(5)), return_exceptions=True
+    )
+    assert all(isinstance(answer, BackendUnavailable) and "locked" in str(answer) for answer in answers)
+    other.execute("ROLLBACK")
+    other.close()
+    (acceptance,) = await store.accept([arrival("alice", "m-1")])
+    assert acceptance == Acceptance("accepted", 1)
+
+
+async def test_a_group_that_failed_leaves_no_trace_in_what_is_remembered(store: SqliteBackend) -> None:
+    """Lanes are remembered between transactions: those of one that was undone must not be."""
+    await store.join("worker", TERM_MS)
+    await store.accept([arrival("alice", "m-1")])
+    (lease,) = await store.claim("worker", Kind.TURN)
+    with pytest.raises(OverflowError):
+        await store.commit(lease, RetryLater(at=2**70, cause="a bug"))
+    (lane,) = await store.lanes()
+    assert (lane.state, lane.failures) == ("running", 0)
+    assert (await store.commit(lease, RetryLater(at=0, cause="try"))).verdict == "retried"
+    (lane,) = await store.lanes()
+    assert (lane.state, lane.failures) == ("ready", 1)
+
+
+async def test_a_waiting_claim_is_served_by_time_passing(store: SqliteBackend, clock: VirtualClock) -> None:
+    await store.join("worker", TERM_MS)
+    slow = replace(AT_ONCE, debounce_ms=3_000, max_wait_ms=3_000)
+    await store.accept([Arrival(arrival("alice", "m-1").message, slow)])
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    assert await store.claim("worker", Kind.TURN) == []
+    clock.advance(3_000)
+    (lease,) = await asyncio.wait_for(claim, 5)
+    assert lease.key == "desk/alice"
