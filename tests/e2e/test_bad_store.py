@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import resource
 import sqlite3
 import subprocess
@@ -103,7 +104,8 @@ async def test_a_read_only_file_takes_no_messages_and_the_log_names_the_next_ste
     site.file.chmod(0o400)
     process = await site.start(wrapper=LIKE_ANYBODY)
     assert_stored_nothing_for_now(await site.try_to_post(process, "m1"))
-    assert "make it and its folder writable" in (await process.said("hook.refused", status=503))["cause"]
+    for event in ("store.unavailable", "hook.refused"):
+        assert "make it and its folder writable" in (await process.said(event))["cause"]
     assert process.is_running
     assert site.rows("SELECT count(*) FROM message") == [(0,)]
 
@@ -116,11 +118,32 @@ async def test_while_another_program_locks_the_file_messages_are_refused_for_now
     with closing(sqlite3.connect(site.file, isolation_level=None)) as another:
         another.execute("BEGIN EXCLUSIVE")
         assert_stored_nothing_for_now(await site.try_to_post(process, "m1"))
+        assert "another program holds the file" in (await process.said("hook.refused"))["cause"]
+        await process.said("store.unavailable")
         another.execute("ROLLBACK")
+    await process.said("store.available")
     await site.post(process, "m1")
     await outside.until(lambda: bool(outside.replies))
     await site.all_settled()
     assert [reply.text for reply in outside.requests] == ["m1"]
+
+
+async def test_while_a_process_is_frozen_in_the_middle_of_a_write_the_others_refuse_for_now_and_can_be_stopped(
+    site: Site, outside: Outside
+) -> None:
+    """The frozen one is this test, which holds the lock that a writer holds."""
+    site.configure()
+    process = await site.start()
+    await process.said("worker.joined")
+    with (site.folder / "turnlane.db-lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert_stored_nothing_for_now(await site.try_to_post(process, "m1"))
+        process.terminate()
+        await process.said("server.draining")
+        process.terminate()
+        assert await process.ended() == 0
+    await site.post(await site.start(), "m1")
+    await outside.until(lambda: [reply.text for reply in outside.replies] == ["m1"])
 
 
 async def test_while_the_file_cannot_grow_messages_are_refused_for_now_and_then_taken(
