@@ -66,6 +66,8 @@ class Bot:
         self.settings = settings or load(None, os.environ, {"backend": backend})
         self.clock = clock or SystemClock()
         self.channels: dict[str, Channel] = {channel.name: channel for channel in channels}
+        if len(self.channels) < len(channels):
+            raise InvalidSettings("two channels have the same name; give each a name of its own")
         self.agents: dict[str, Agent] = dict(agents or {})
         self.operator_token = self.settings.operator_token.reveal() if self.settings.operator_token else None
         self.backend: Backend = open_backend(
@@ -169,8 +171,10 @@ class Bot:
             self._stopping.set()
             if self._worker is not None:
                 self._worker.stop()
-            await _all_ended(tasks)
-            await self._close()
+            try:
+                await _all_ended(tasks)
+            finally:
+                await self._close()
 
     @property
     def _is_served(self) -> bool:
