@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Call:
-    """A commit whose answer got lost: the worker does not know, and may ask again."""
+    """A commit, kept so that a worker that never heard its answer can make it again."""
 
     lease: Lease
     outcome: Outcome
