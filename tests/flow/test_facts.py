@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.flow.world import AT_ONCE, Desk, Thinker, World, crashing, ends
+from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, Thinker, Unreachable, World, crashing, ends
 
 from turnlane.backends.base import Arrival, Backend
 from turnlane.errors import AgentFailed, AgentRefused
@@ -31,6 +31,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _a_good_day(world)
     await _a_bad_day(world, clock)
     await _steered(world)
+    await _away(world)
     await _stopped(world)
     await _lost_and_fenced(world, clock)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
@@ -100,6 +101,15 @@ async def _steered(world: World) -> None:
         await world.backend.unpark("desk/carol")
         await world.backend.resume("desk/carol")
         await world.facts.seen("lane.parked", 2)
+
+
+async def _away(world: World) -> None:
+    away = Unreachable(world.backend)
+    async with world.working(Thinker(), backend=away, term_ms=A_SHORT_TERM_MS):
+        away.down |= {"join", "renew", "reap"}
+        await world.facts.seen("store.unavailable")
+        away.down.clear()
+        await world.facts.seen("store.available")
 
 
 async def _stopped(world: World) -> None:

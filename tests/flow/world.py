@@ -197,23 +197,35 @@ class Unreachable:
 
 
 class Watched(Unreachable):
-    """Keeps a list of what it was asked."""
+    """Keeps a list of what it was asked, and knows which renewals are through."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.calls: list[str] = []
+        self._renewed = 0
+        self._called = Signal()
 
     def __getattr__(self, name: str) -> Any:
         self.calls.append(name)
-        self._refused.happened()
+        self._called.happened()
         return super().__getattr__(name)
 
+    async def renew(self, *args: Any) -> bool:
+        self.calls.append("renew")
+        self._called.happened()
+        number = self.calls.count("renew")
+        renewed = await self._backend.renew(*args)
+        self._renewed = number
+        self._called.happened()
+        return renewed
+
     async def was_called(self, name: str, times: int) -> None:
-        await self._refused.until(lambda: self.calls.count(name) >= times, f"{times} × {name}")
+        await self._called.until(lambda: self.calls.count(name) >= times, f"{times} × {name}")
 
     async def renews(self) -> None:
-        """Wait for a renewal that began after this call."""
-        await self.was_called("renew", self.calls.count("renew") + 2)
+        """Wait for a renewal that begins after this call, and for its end."""
+        begun = self.calls.count("renew")
+        await self._called.until(lambda: self._renewed > begun, "a renewal")
 
 
 A_SHORT_TERM_MS = 90
@@ -281,6 +293,7 @@ class World:
             agents=agents,
             channels={channel.name: channel for channel in channels or [self.desk]},
             clock=clock or self.clock,
+            emit=lambda event: self.facts([event]),
             turns_at_once=turns_at_once,
             sends_at_once=sends_at_once,
             term_ms=term_ms,
