@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 
 from turnlane.backends.sqlite import codec
+from turnlane.backends.sqlite.believed import Believed
 from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.transaction import Batch, WorkerRow
@@ -27,7 +28,7 @@ class SqliteRows:
         self,
         connection: sqlite3.Connection,
         policies: Policies,
-        believed: Mapping[tuple[Kind, str], StoredLane],
+        believed: Believed,
         now: int,
     ) -> None:
         self._connection = connection
@@ -45,7 +46,6 @@ class SqliteRows:
         self._settled: dict[tuple[int, int], tuple[DeliveryState, int]] = {}
         self._turns: dict[tuple[int, int], TurnView] = {}
         self._attempts: dict[tuple[int, int], AttemptView] = {}
-        self._workers: dict[str, WorkerRow | None] = {}
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
 
     # Reading ahead: what a whole group of calls needs, in a few statements.
@@ -55,7 +55,7 @@ class SqliteRows:
         for key in keys:
             place = (kind, key)
             if place not in self._lanes:
-                lane = self._lanes[place] = self._believed.get(place)
+                lane = self._lanes[place] = self._believed.lanes.get(place)
                 if lane is None:
                     missing.append(key)
         if missing:
@@ -78,7 +78,7 @@ class SqliteRows:
             place = (codec.KINDS[row[1]], row[2])
             lane = self._lanes.get(place)
             if lane is None:
-                lane = self._believed.get(place) or codec.lane_from(row, self._policies)
+                lane = self._believed.lanes.get(place) or codec.lane_from(row, self._policies)
                 self._lanes[place] = lane
             lanes.append(lane)
         return lanes
@@ -106,19 +106,22 @@ class SqliteRows:
     def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterator[Lane]:
         """Those of the file first: what became due in this very transaction is younger."""
         seen: set[int] = set()
+        if self._believed.nothing_due_before(kind) <= now:
+            for lane in self._due_in_file(kind, now, limit):
+                seen.add(lane.id)
+                yield lane
+        for lane in list(self._changed.values()):
+            if lane.kind is kind and lane.id not in seen and _is_due(lane, now):
+                yield lane
+
+    def _due_in_file(self, kind: Kind, now: int, limit: int) -> Iterator[StoredLane]:
         after = (-1, 0)
         while True:
             rows = self._execute(SQL["due_lanes"], (kind, now, *after, limit)).fetchall()
-            for lane in self._resolve(rows):
-                seen.add(lane.id)
-                if lane.due_at is not None and lane.due_at <= now:
-                    yield lane
+            yield from [lane for lane in self._resolve(rows) if _is_due(lane, now)]
             if len(rows) < limit:
-                break
+                return
             after = (rows[-1][10], rows[-1][0])
-        for lane in list(self._changed.values()):
-            if lane.kind is kind and lane.id not in seen and lane.due_at is not None and lane.due_at <= now:
-                yield lane
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
         self._resolve(self._execute(SQL["lanes_of"], (worker,)).fetchall())
@@ -254,13 +257,14 @@ class SqliteRows:
     # Workers are few and change seldom: written at once.
 
     def worker(self, worker: str) -> WorkerRow | None:
-        if worker not in self._workers:
+        workers = self._believed.workers
+        if worker not in workers:
             row = self._execute(SQL["worker"], (worker,)).fetchone()
-            self._workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2])
-        return self._workers[worker]
+            workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2])
+        return workers[worker]
 
     def save_worker(self, worker: WorkerRow) -> None:
-        self._workers[worker.id] = worker
+        self._believed.workers[worker.id] = worker
         self._execute(SQL["save_worker"], astuple(worker))
 
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
@@ -300,3 +304,7 @@ class SqliteRows:
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             self._connection.executemany(SQL[name], rows)
+
+
+def _is_due(lane: Lane, now: int) -> bool:
+    return lane.due_at is not None and lane.due_at <= now

@@ -16,8 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from turnlane.backends.sqlite import file
+from turnlane.backends.sqlite.believed import Believed
 from turnlane.backends.sqlite.codec import Policies, StoredLane
-from turnlane.backends.sqlite.lane_cache import LaneCache
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.backends.transaction import Taker, Transaction
@@ -32,6 +32,9 @@ GROUP_CALLS_MAX = 1000
 
 POLL_SECONDS = 0.02
 """How often a process with waiting claims looks whether another process has made a lane due."""
+
+TROUBLE_SECONDS = 1.0
+"""How long those who wait are left alone after serving them failed."""
 
 Verb = Callable[[Transaction], Any]
 
@@ -74,13 +77,13 @@ class Writer:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._waiting: dict[tuple[str, Kind], deque[asyncio.Future[list[Lease]]]] = {}
         self._next_due: int | None = None
+        self._hold_until = 0
         self._touched: list[StoredLane] = []
-        self._version = -1
         self._stopping = False
         self._lock = file.FileLock(location.path)
         self._connection = file.connect(location)
         self._policies = Policies(self._connection)
-        self._lanes = LaneCache(self._connection, idle_after_ms)
+        self._believed = Believed(self._connection, idle_after_ms)
         self._thread = threading.Thread(target=self._run, name="turnlane-sqlite-writer", daemon=True)
 
     def start(self) -> None:
@@ -108,7 +111,9 @@ class Writer:
         while True:
             calls, last = self._gather()
             if calls or self._something_is_due():
-                self._tell(self._perform(calls))
+                group = self._perform(calls)
+                self._tell(group)
+                self._rest()
             if last:
                 return self._dismiss()
 
@@ -138,25 +143,32 @@ class Writer:
         if not self._waiting:
             return False
         try:
-            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._version:
-                self._version = version
-                self._next_due = self._look_for_due()
+            self._believed.check()
+            self._look_ahead()
         except sqlite3.Error:
             # The next call will meet the same trouble and report it; a look that fails costs only latency.
             return False
         return self._next_due is not None and self._next_due <= self._clock.now()
 
-    def _look_for_due(self) -> int | None:
-        kinds = {kind for _, kind in self._waiting}
-        found = [self._connection.execute(SQL["next_due"], (kind,)).fetchone()[0] for kind in kinds]
-        return min((at for at in found if at is not None), default=None)
-
-    def _when_to_look_again(self) -> int | None:
-        """After a group: whoever still waits could not be given what is due now (its worker must renew first)."""
-        due = self._look_for_due() if self._waiting else None
+    def _look_ahead(self) -> None:
+        """When those who wait can be served by time alone. The file is asked only for what is not known."""
         now = self._clock.now()
-        return now + int(POLL_SECONDS * 1000) if due is not None and due <= now else due
+        kinds = {kind for _, kind in self._waiting}
+        for kind in kinds:
+            if self._believed.nothing_due_before(kind) <= now:
+                self._believed.learn_due(kind, self._connection.execute(SQL["next_due"], (kind,)).fetchone()[0])
+        self._next_due = min((self._believed.nothing_due_before(kind) for kind in kinds), default=None)
+
+    def _rest(self) -> None:
+        """Whoever still waits could not be given what is due now, as its worker must renew first: do not spin."""
+        soon = self._clock.now() + int(POLL_SECONDS * 1000)
+        try:
+            self._look_ahead()
+        except sqlite3.Error:
+            # As above: the next call reports it.
+            self._next_due = soon
+        if self._next_due is not None:
+            self._next_due = max(self._next_due, soon if self._next_due <= self._clock.now() else 0, self._hold_until)
 
     def _perform(self, calls: Sequence[Call]) -> Group:
         try:
@@ -182,7 +194,7 @@ class Writer:
             error = file.explain(error, self._location.path)
         if not calls:
             # Serving who waits failed, with nobody to tell: look again after a while.
-            self._next_due = self._clock.now() + 1000
+            self._hold_until = self._clock.now() + int(TROUBLE_SECONDS * 1000)
         return Group(failures=[(call.future, error) for call in calls])
 
     def _transact(self, calls: Sequence[Call]) -> Group:
@@ -195,13 +207,14 @@ class Writer:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 self._policies.forget_numbers()
-                self._lanes.clear()
+                self._believed.clear()
                 raise
         return self._conclude(calls, *applied)
 
     def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Sequence[Event]]:
         now = self._clock.now()
-        rows = SqliteRows(self._connection, self._policies, self._lanes.believed(), now)
+        self._believed.check()
+        rows = SqliteRows(self._connection, self._policies, self._believed, now)
         self._read_ahead(rows, calls)
         transaction = Transaction(rows, now)
         answers = [call.verb(transaction) for call in calls]
@@ -215,12 +228,11 @@ class Writer:
         self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], events: Sequence[Event]
     ) -> Group:
         """The transaction is durable: only now may anybody believe it."""
-        self._lanes.keep(self._touched, self._clock.now())
+        self._believed.keep(self._touched, self._clock.now())
         group = Group(events=events)
-        self._serve_the_waiting(group, invited)
         for call, answer in zip(calls, answers, strict=True):
             self._settle(group, call, answer)
-        self._next_due = self._when_to_look_again()
+        self._serve_the_waiting(group, invited)
         return group
 
     @staticmethod

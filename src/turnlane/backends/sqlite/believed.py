@@ -1,4 +1,4 @@
-"""Lanes as they were after the last transaction, so that a busy conversation is not read again for each step."""
+"""What this process remembers of the file from its last transactions, so that a busy conversation is not read again."""
 
 from __future__ import annotations
 
@@ -6,54 +6,69 @@ import sqlite3
 from collections.abc import Iterable
 
 from turnlane.backends.sqlite.codec import StoredLane
+from turnlane.backends.transaction import WorkerRow
 from turnlane.model.lane import Kind
 
 LANES_MAX = 10_000
+UNKNOWN = 0
+"""As the time before which nothing is due: anything may be due now."""
+NEVER = 1 << 62
 
 Place = tuple[Kind, str]
 
 
-class LaneCache:
+class Believed:
     """Believed only while nobody else has written to the file, which is asked under the lock of each transaction."""
 
     def __init__(self, connection: sqlite3.Connection, idle_after_ms: int) -> None:
         self._connection = connection
         self._idle_after_ms = idle_after_ms
         self._version = -1
-        self._lanes: dict[Place, StoredLane] = {}
         self._used: dict[Place, int] = {}
         self._sweep_at = 0
+        self.lanes: dict[Place, StoredLane] = {}
+        self.workers: dict[str, WorkerRow | None] = {}
+        self._nothing_due_before: dict[Kind, int] = {}
 
-    def believed(self) -> dict[Place, StoredLane]:
+    def check(self) -> None:
         """Called inside the transaction. What another process may have changed is forgotten."""
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self.clear()
             self._version = version
-        return self._lanes
+
+    def clear(self) -> None:
+        self.lanes.clear()
+        self.workers.clear()
+        self._used.clear()
+        self._nothing_due_before.clear()
 
     def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
         """Called after the commit, with the lanes that it touched."""
         for lane in lanes:
             place = (lane.kind, lane.key)
-            self._lanes[place] = lane
+            self.lanes[place] = lane
             self._used[place] = now
-        if now >= self._sweep_at or len(self._lanes) > LANES_MAX:
+            if lane.due_at is not None and lane.due_at < self.nothing_due_before(lane.kind):
+                self._nothing_due_before[lane.kind] = lane.due_at
+        if now >= self._sweep_at or len(self.lanes) > LANES_MAX:
             self.sweep(now)
 
     def sweep(self, now: int) -> None:
         """An idle conversation costs nothing: what was not used for a while goes."""
-        if len(self._lanes) > LANES_MAX:
-            self.clear()
+        if len(self.lanes) > LANES_MAX:
+            self.lanes.clear()
+            self._used.clear()
         old = [place for place, used in self._used.items() if used <= now - self._idle_after_ms]
         for place in old:
-            del self._lanes[place], self._used[place]
+            del self.lanes[place], self._used[place]
         self._sweep_at = now + self._idle_after_ms // 4
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._lanes
+    # When to look for due lanes
 
-    def clear(self) -> None:
-        self._lanes.clear()
-        self._used.clear()
+    def nothing_due_before(self, kind: Kind) -> int:
+        """No lane of this kind is due in the file before this time."""
+        return self._nothing_due_before.get(kind, UNKNOWN)
+
+    def learn_due(self, kind: Kind, at: int | None) -> None:
+        self._nothing_due_before[kind] = NEVER if at is None else at
