@@ -25,6 +25,7 @@ POLICIES: tuple[OnBusy, ...] = ("collect", "queue")
 class Burst:
     messages: int
     seconds: float
+    cpu_seconds: float
     turns: int
     commits: int
 
@@ -56,6 +57,7 @@ def _with_few_slots(scale: Scale, folder: Path, on_busy: OnBusy) -> Iterator[Sam
 def _sample(name: str, done: Burst, raw: float) -> Sample:
     detail = {
         "messages_per_second": done.rate,
+        "cpu_us_per_message": done.cpu_seconds / done.messages * 1e6,
         "turns": done.turns,
         "commits": done.commits,
         "raw_commits_per_second": raw,
@@ -71,12 +73,12 @@ async def _one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> B
     async with engine(file, policy(on_busy)) as ours, ours.working(slots):
         keys = conversations(scale.conversations)
         gc.collect()
-        before = time.perf_counter()
+        before, cpu_before = time.perf_counter(), time.process_time()
         await say_everything(ours, keys, messages=scale.messages, callers=scale.callers)
         await ours.settled()
-        seconds = time.perf_counter() - before
+        seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
         ours.check()
-    return Burst(ours.messages_said, seconds, ours.witness.turns_answered, _commits(file))
+    return Burst(ours.messages_said, seconds, cpu_seconds, ours.witness.turns_answered, _commits(file))
 
 
 async def say_everything(ours: Engine, keys: list[str], *, messages: int, callers: int) -> None:

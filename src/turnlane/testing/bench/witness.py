@@ -134,6 +134,9 @@ ORDINARY = {
     "message.accepted",
     "delivery.started",
     "worker.left",
+    # While a worker drains, a claim that is called off gives back what it was just about to get.
+    "turn.released",
+    "delivery.released",
 }
 """Facts of no interest that a benchmark in which nothing fails may cause."""
 
