@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from turnlane.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 ANSWER_BYTES_MAX = 10_000_000
@@ -71,11 +73,14 @@ class Outgoing:
     """Posts to other services over kept connections. Follows no redirects, retries nothing, keeps no cookies."""
 
     def __init__(self) -> None:
-        self._client: httpx2.AsyncClient | None = None
+        # One client for each post under way: a shared one looks at all its connections for each request.
+        self._idle: list[httpx2.AsyncClient] = []
+        self._tls: ssl.SSLContext | None = None
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float) -> Posted:
         """Send the JSON body once, and answer within `timeout` seconds."""
-        request = _Request(self._opened(), url, body, headers)
+        client = self._idle.pop() if self._idle else self._opened()
+        request = _Request(client, url, body, headers)
         try:
             async with asyncio.timeout(timeout):
                 await request.perform()
@@ -83,26 +88,33 @@ class Outgoing:
             return request.ended(f"no answer within {timeout:g} s")
         except _request_errors() as error:
             return request.ended(f"{type(error).__name__}: {error}")
+        finally:
+            await self._let_go(client)
         return request.ended("the connection was closed")
+
+    async def _let_go(self, client: httpx2.AsyncClient) -> None:
+        if len(self._idle) < KEPT_CONNECTIONS_MAX:
+            self._idle.append(client)
+        else:
+            await client.aclose()
 
     async def close(self) -> None:
         """Let the connections go. May be called twice; a later post opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        while self._idle:
+            await self._idle.pop().aclose()
 
     def _opened(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            import httpx2
+        import httpx2
 
-            self._client = httpx2.AsyncClient(
-                # The time-out of the whole call is asyncio's; how many calls run at once is the callers' to limit.
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS_MAX),
-                # A cookie set in one conversation must not come back in another one's.
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            )
-        return self._client
+        # Making a context reads all certificates; one serves every client.
+        self._tls = self._tls or httpx2.create_ssl_context()
+        return httpx2.AsyncClient(
+            verify=self._tls,
+            # The time-out of the whole call is asyncio's; how many calls run at once is the callers' to limit.
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS_MAX),
+            # A cookie set in one conversation must not come back in another one's.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
 
 
 class _Request:
