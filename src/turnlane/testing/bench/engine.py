@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.clock import SystemClock
@@ -26,6 +27,10 @@ SENDS_AT_ONCE_MIN = 20
 
 def policy(on_busy: OnBusy = "collect", *, debounce_ms: int = 0, max_wait_ms: int = 0) -> Policy:
     return Policy(agent=AGENT, tenant=CHANNEL, on_busy=on_busy, debounce_ms=debounce_ms, max_wait_ms=max_wait_ms)
+
+
+def url_of(file: Path) -> str:
+    return f"sqlite:///{quote(str(file))}"
 
 
 def conversations(count: int, *, prefix: str = "c") -> list[str]:
@@ -87,7 +92,7 @@ class Engine:
 async def engine(
     file: Path, policy: Policy, *, hold_seconds: float = 0.0, idle_after_ms: int = IDLE_AFTER_MS
 ) -> AsyncIterator[Engine]:
-    backend = open_backend(f"sqlite:///{file}", idle_after_ms=idle_after_ms)
+    backend = open_backend(url_of(file), idle_after_ms=idle_after_ms)
     await backend.open()
     witness = Witness(hold_seconds=hold_seconds)
     backend.subscribe(witness.listen)

@@ -21,7 +21,7 @@ from turnlane.channels.webhook import Webhook
 from turnlane.http.listen import bind
 from turnlane.settings import Duration, Lanes, Settings
 from turnlane.testing.bench.burst import one_burst
-from turnlane.testing.bench.engine import AGENT, CHANNEL, TEXT
+from turnlane.testing.bench.engine import AGENT, CHANNEL, TEXT, url_of
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 from turnlane.testing.bench.witness import Record, Witness, WrongResult, check_sends
@@ -219,7 +219,7 @@ def _process(file: Path, reply_port: int, slots: int, profiled: bool, pipe: Conn
 
 async def _serve(file: Path, reply_port: int, slots: int, pipe: Connection) -> tuple[float, float, int]:
     settings = Settings(
-        backend=f"sqlite:///{file}",
+        backend=url_of(file),
         turns_at_once=slots,
         sends_at_once=slots,
         lanes=Lanes(debounce=NOW, max_wait=NOW),

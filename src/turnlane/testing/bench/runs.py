@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from turnlane.errors import InvalidSettings
+from turnlane.errors import BackendUnavailable, InvalidSettings
 from turnlane.testing.bench.backlog import backlog
 from turnlane.testing.bench.burst import burst
 from turnlane.testing.bench.gathering import gathering
@@ -50,8 +50,16 @@ def run(names: Iterable[str], scale: Scale, folder: Path | None = None) -> Itera
     names = list(names)
     for _ in range(scale.rounds):
         for name in names:
-            with tempfile.TemporaryDirectory(prefix="turnlane-bench-", dir=folder) as fresh:
-                yield name, list(WORKLOADS[name](scale, Path(fresh)))
+            yield name, _one_round(WORKLOADS[name], scale, folder)
+
+
+def _one_round(workload: Workload, scale: Scale, folder: Path | None) -> list[Sample]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="turnlane-bench-", dir=folder) as fresh:
+            return list(workload(scale, Path(fresh)))
+    except (OSError, sqlite3.Error) as error:
+        where = folder or tempfile.gettempdir()
+        raise BackendUnavailable(f"nothing can be measured in {where}; choose another --folder ({error})") from error
 
 
 def machine() -> dict[str, object]:
