@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.flow.world import AT_ONCE, Desk, Thinker, World, crashing
 
+from turnlane.flow.deliver import SEND_SECONDS_MAX
 from turnlane.model.delivery import Delivery, NotSent, Refused, SendResult, Sent, Unknown
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Reply, Turn
@@ -171,6 +172,19 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_not_speak_for_it(
         assert stalled is not None
     bobs = [each for each in world.desk.tried if each.conversation == "desk/bob"]
     assert len(bobs) == 1
+
+
+async def test_a_sending_that_hangs_is_stopped_and_its_outcome_is_unknown(world: World, clock: VirtualClock) -> None:
+    world.desk.hold()
+    async with world.working(echo):
+        await world.say("alice", "hello")
+        await world.desk.was_tried(1)
+        clock.advance(int(SEND_SECONDS_MAX * 1000))
+        retried = await world.facts.seen("delivery.retried")
+        assert retried.facts["cause"] == "sending took longer than 60 s and was stopped"
+        world.desk.go()
+        clock.advance(2_000)
+        assert await world.desk.has(1) == ["hello"]
 
 
 async def test_what_is_sent_carries_the_platforms_receipt(world: World) -> None:

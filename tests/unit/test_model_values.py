@@ -16,7 +16,7 @@ from turnlane.model.session import Session
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 
-TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
 @given(room=TEXT)
