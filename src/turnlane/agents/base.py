@@ -13,8 +13,8 @@ class Agent(Protocol):
     async def respond(self, turn: Turn) -> Reply:
         """Answer, or raise an AgentError; any other exception counts as AgentFailed.
 
-        Cancelled when the lease is lost, the deadline passes or the worker stops: whatever the call started must be gone
-        when it returns.
+        Cancelled when the lease is lost, the deadline passes or the worker stops: whatever the call started must be
+        gone when it returns.
         """
 
     async def close(self) -> None:
