@@ -225,20 +225,20 @@ class Transaction:
         if lane.kind is Kind.TURN and len(batch.messages) > size and lane.first_at is None:
             lane.leave_out(batch.messages[size].accepted_at)
         lease = Lease(
-            kind=lane.kind,
-            key=lane.key,
-            worker=lane.owner,
-            epoch=lane.epoch,
-            number=lane.number,
-            attempt=lane.attempt,
-            failures=lane.failures,
-            first=lane.done_seq + 1,
-            last=lane.claim_seq,
-            policy=lane.policy,
-            claimed_at=lane.claimed_at or self._now,
-            messages=tuple(batch.messages[:size]),
-            delivery=batch.delivery,
-            session=batch.session,
+            lane.kind,
+            lane.key,
+            lane.owner,
+            lane.epoch,
+            lane.number,
+            lane.attempt,
+            lane.failures,
+            lane.done_seq + 1,
+            lane.claim_seq,
+            lane.policy,
+            lane.claimed_at or self._now,
+            tuple(batch.messages[:size]),
+            batch.delivery,
+            batch.session,
         )
         self._note_start(lease)
         return lease

@@ -43,7 +43,7 @@ class StoredLane(Lane):
     sessions: dict[str, Session] | None = None
     """By agent, once read: nobody but the holder of the lane's lease writes them."""
     steady: Row = ()
-    """The columns that seldom change, as they are in the file."""
+    """What seldom changes, as it is in the file."""
 
 
 class Policies:
@@ -118,7 +118,7 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         epoch=epoch,
         claimed_at=claimed_at,
         id=id_,
-        steady=row[14:],
+        steady=(policies.policy(policy), failures, retry_at, bool(paused), bool(parked)),
     )
 
 
@@ -140,13 +140,17 @@ def moving_columns(lane: StoredLane) -> Row:
     )
 
 
-def new_lane_row(lane: StoredLane) -> Row:
-    return (lane.id, lane.kind, lane.key, *moving_columns(lane)[:-1], *lane.steady)
+def steady_part(lane: StoredLane) -> Row:
+    """What seldom changes: writing it each time would cost as much as the rest."""
+    return (lane.policy, lane.failures, lane.retry_at, lane.paused, lane.parked)
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
-    """What seldom changes: writing it each time would cost as much as the rest."""
     return (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
+
+
+def new_lane_row(lane: StoredLane, policies: Policies) -> Row:
+    return (lane.id, lane.kind, lane.key, *moving_columns(lane)[:-1], *steady_columns(lane, policies))
 
 
 def message_row(lane: int, message: Message) -> Row:

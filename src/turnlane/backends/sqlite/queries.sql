@@ -153,7 +153,10 @@ ORDER BY channel, origin_id LIMIT ?4
 DELETE FROM origin WHERE channel = ? AND origin_id = ?
 
 -- name: old_events
-SELECT id, at FROM journal WHERE (id, at) > (?2, ?3) AND at < ?1 ORDER BY id LIMIT ?4
+-- Those before the first one that is young enough; if there is none, nothing goes, so the last one always stays.
+SELECT id, at FROM journal
+WHERE id > ?2 AND ?3 IS NOT NULL AND id < (SELECT id FROM journal WHERE at >= ?1 ORDER BY id LIMIT 1)
+ORDER BY id LIMIT ?4
 
 -- name: forget_event
 DELETE FROM journal WHERE id = ? AND at = ?

@@ -250,7 +250,8 @@ class SqliteRows:
 
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         assert isinstance(lane, StoredLane)
-        self._read_sessions([lane])
+        if lane.sessions is None:
+            self._read_sessions([lane])
         lane.sessions = {**(lane.sessions or {}), agent: session}
         self._writes["save_session"].append(codec.session_row(lane.id, agent, session))
 
@@ -287,14 +288,14 @@ class SqliteRows:
 
     def _write_lanes(self) -> None:
         for lane in self._added:
-            lane.steady = codec.steady_columns(lane, self._policies)
+            lane.steady = codec.steady_part(lane)
             self._changed.pop(lane.id, None)
-        self._write("insert_lane", [codec.new_lane_row(lane) for lane in self._added])
+        self._write("insert_lane", [codec.new_lane_row(lane, self._policies) for lane in self._added])
         for lane in self._changed.values():
-            steady = codec.steady_columns(lane, self._policies)
+            steady = codec.steady_part(lane)
             if steady != lane.steady:
                 lane.steady = steady
-                self._writes["set_lane"].append((*steady, lane.id))
+                self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
         self._write("move_lane", [codec.moving_columns(lane) for lane in self._changed.values()])
 
     def delete(self, name: str, rows: Sequence[Row]) -> None:

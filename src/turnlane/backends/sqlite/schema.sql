@@ -131,10 +131,10 @@ CREATE TABLE worker (
     alive_until INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- The facts of one transaction in one row: a cursor is its id and a place in it.
+-- The facts of one transaction in one row: a cursor is its id and a place in it. Rows go oldest first and never the last,
+-- so that ids grow for ever without a counter of their own.
 CREATE TABLE journal (
-    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id          INTEGER PRIMARY KEY,
     at          INTEGER NOT NULL,
     events      TEXT    NOT NULL
 );
-CREATE INDEX journal_at ON journal (at);
