@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from turnlane.app import Bot
+from turnlane.app import Bot, tune_collector
 from turnlane.backends.base import open_backend
 from turnlane.channels.webhook import Webhook
 from turnlane.http.listen import bind
@@ -209,6 +209,7 @@ async def _server(file: Path, reply_port: int, slots: int, profiled: bool) -> As
 
 
 def _process(file: Path, reply_port: int, slots: int, profiled: bool, pipe: Connection) -> None:
+    tune_collector()
     profile = cProfile.Profile()
     if profiled:
         profile.enable()

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from turnlane.app import tune_collector
 from turnlane.testing.bench.burst import say_everything
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
 from turnlane.testing.bench.report import Sample
@@ -85,6 +86,7 @@ def _answer_of(question: Connection) -> Share:
 
 
 def _process(number: int, count: int, scale: Scale, file: Path, barrier: Barrier, answer: Connection) -> None:
+    tune_collector()
     try:
         answer.send(asyncio.run(_share(number, count, scale, file, barrier)))
     except Exception as error:  # noqa: BLE001 - the process that waits is told, and raises it

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from turnlane.app import tune_collector
 from turnlane.errors import BackendUnavailable, InvalidSettings
 from turnlane.testing.bench.backlog import backlog
 from turnlane.testing.bench.burst import burst
@@ -48,9 +51,22 @@ def chosen(names: Iterable[str]) -> list[str]:
 def run(names: Iterable[str], scale: Scale, folder: Path | None = None) -> Iterator[tuple[str, list[Sample]]]:
     """Each round of each workload as it ends, in a fresh folder inside `folder`. Raises WrongResult at the first."""
     names = list(names)
-    for _ in range(scale.rounds):
-        for name in names:
-            yield name, _one_round(WORKLOADS[name], scale, folder)
+    with _as_turnlane_runs():
+        for _ in range(scale.rounds):
+            for name in names:
+                yield name, _one_round(WORKLOADS[name], scale, folder)
+
+
+@contextmanager
+def _as_turnlane_runs() -> Iterator[None]:
+    """With the garbage collector as `turnlane run` sets it."""
+    before = gc.get_threshold()
+    tune_collector()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def _one_round(workload: Workload, scale: Scale, folder: Path | None) -> list[Sample]:

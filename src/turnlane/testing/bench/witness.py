@@ -73,7 +73,7 @@ class Witness:
         if self.hold_seconds:
             await asyncio.sleep(self.hold_seconds)
         run.ended = time.perf_counter()
-        return Reply("+".join(run.origins), session="session", usage=SPENT)
+        return Reply("+".join(run.origins), session=f"session of {turn.conversation}", usage=SPENT)
 
     async def send(self, delivery: Delivery) -> SendResult:
         self.record.sends.append((delivery.conversation, delivery.seq, delivery.text))
