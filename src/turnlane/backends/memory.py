@@ -120,6 +120,19 @@ class MemoryRows:
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         self.sessions[lane.key, agent] = session
 
+    def session_is_busy(self, lane: Lane) -> bool:
+        agent = lane.policy.agent
+        mine = self.sessions.get((lane.key, agent))
+        return mine is not None and any(
+            session.handle == mine.handle and self._runs(key, agent)
+            for (key, of), session in self.sessions.items()
+            if of == agent and key != lane.key
+        )
+
+    def _runs(self, key: str, agent: str) -> bool:
+        lane = self.lanes[Kind.TURN, key]
+        return lane.owner is not None and lane.policy.agent == agent
+
     def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]:
         return [self._batch(lane) for lane in lanes]
 

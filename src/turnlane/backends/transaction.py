@@ -23,6 +23,9 @@ from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Re
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
+SESSION_LOOK_MS = 250
+"""How soon a lane looks again whether the session that it shares is free."""
+
 
 @dataclass(slots=True)
 class WorkerRow:
@@ -74,6 +77,9 @@ class Rows(Protocol):
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
     def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
     def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...
+    def session_is_busy(self, lane: Lane) -> bool:
+        """Whether another lane runs now under the session that this one would resume."""
+
     def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]: ...
     def worker(self, worker: str) -> WorkerRow | None: ...
     def save_worker(self, worker: WorkerRow) -> None: ...
@@ -206,13 +212,20 @@ class Transaction:
         for lane in due:
             if taker is None:
                 return
-            ready = lane.is_ready(self._now)
+            ready = lane.is_ready(self._now) and not self._waits_for_its_session(lane)
             self._rows.save_lane(lane)
             if not ready:
                 continue
             lane.claim(taker.worker, self._now)
             taker.lanes.append(lane)
             taker = next(waiting, None)
+
+    def _waits_for_its_session(self, lane: Lane) -> bool:
+        """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
+        if lane.kind is not Kind.TURN or not self._rows.session_is_busy(lane):
+            return False
+        lane.due_at = self._now + SESSION_LOOK_MS
+        return True
 
     def _write_leases(self) -> None:
         claimed = [(taker, lane) for taker in self._takers for lane in taker.lanes]

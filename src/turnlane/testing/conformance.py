@@ -798,6 +798,27 @@ class BackendConformance:
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
+    async def test_two_conversations_never_share_one_agent_session_by_accident(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """CONTRACTS 20. An agent gave both the same handle: they may both use it, but never at the same time."""
+        worker = await joined(backend, clock)
+        for conversation in ("site/alice", "site/bob"):
+            await accept(backend, arrival(f"first of {conversation}", conversation))
+            await backend.commit(await claim_one(backend, worker), answer(session="one memory"))
+        await accept(backend, arrival("m-1", "site/alice"), arrival("m-2", "site/bob"), arrival("m-3", "site/carol"))
+        running = await backend.claim(worker, Kind.TURN, most=10)
+        assert {lease.key for lease in running} in ({"site/alice", "site/carol"}, {"site/bob", "site/carol"})
+        shared = next(lease for lease in running if lease.key != "site/carol")
+        await pass_time(300)
+        assert await backend.claim(worker, Kind.TURN, most=10) == []
+        await backend.commit(shared, answer(session="one memory"))
+        await pass_time(300)
+        [other] = await backend.claim(worker, Kind.TURN, most=10)
+        assert {other.key, shared.key} == {"site/alice", "site/bob"}
+        assert other.session is not None
+        assert other.session.handle == "one memory"
+
     async def test_one_users_state_never_reaches_anothers_turn(self, backend: Backend, clock: Clock) -> None:
         """Sessions belong to a conversation and an agent."""
         worker = await joined(backend, clock)

@@ -40,6 +40,19 @@ class Mutant:
 
 
 MUTANTS = (
+    # Sessions
+    Mutant(
+        "two conversations run one session at once",
+        f"{TRANSACTION}._waits_for_its_session",
+        "if lane.kind is not Kind.TURN or not self._rows.session_is_busy(lane):",
+        "if True:",
+    ),
+    Mutant(
+        "whoever waits for a session is forgotten",
+        f"{TRANSACTION}._waits_for_its_session",
+        "lane.due_at = self._now + SESSION_LOOK_MS",
+        "lane.due_at = None",
+    ),
     # Fencing
     Mutant("anybody may write", f"{LANE}.held_by", "self.owner == worker and self.epoch == epoch", "self.owner"),
     Mutant("the epoch is not checked", f"{LANE}.held_by", " and self.epoch == epoch", ""),

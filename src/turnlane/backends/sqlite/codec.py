@@ -42,6 +42,8 @@ class StoredLane(Lane):
     id: int = 0
     sessions: dict[str, Session] | None = None
     """By agent, once read: nobody but the holder of the lane's lease writes them."""
+    shared: frozenset[str] = frozenset()
+    """Agents whose session here is another lane's too."""
     steady: Row = ()
     """What seldom changes, as it is in the file."""
 
@@ -297,8 +299,12 @@ def attempt_from(row: Row, kind: Kind, conversation: str) -> AttemptView:
     return AttemptView(conversation, kind, number, attempt, epoch, worker, result, at, cause)
 
 
-def session_row(lane: int, agent: str, session: Session) -> Row:
-    return (lane, agent, session.handle, session.turns, *usage_columns(session.usage), session.updated_at)
+def new_session_row(lane: int, agent: str, session: Session, *, shared: bool) -> Row:
+    return (lane, agent, session.handle, session.turns, *usage_columns(session.usage), session.updated_at, shared)
+
+
+def continued_session_row(lane: int, agent: str, session: Session) -> Row:
+    return (session.turns, *usage_columns(session.usage), session.updated_at, lane, agent)
 
 
 def session_from(row: Row) -> Session:

@@ -63,15 +63,28 @@ FROM json_each(?1) AS batch
 CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.value ->> 1 AND batch.value ->> 2
 
 -- name: sessions_of_lanes
-SELECT s.lane, s.agent, s.handle, s.turns, s.input_tokens, s.output_tokens, s.cached_tokens, s.reasoning_tokens, s.updated_at
-FROM json_each(?1) AS wanted CROSS JOIN session AS s ON s.lane = wanted.value
+SELECT s.* FROM json_each(?1) AS wanted CROSS JOIN session AS s ON s.lane = wanted.value
 
--- name: save_session
-INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: new_session
+INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
-    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared
+
+-- name: continue_session
+-- The handle stays, and with it the index on it.
+UPDATE session SET
+    turns = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, reasoning_tokens = ?, updated_at = ?
+WHERE lane = ? AND agent = ?
+
+-- name: twins
+-- Lanes to which the same agent gave the same handle. Served by session_twins.
+SELECT l.* FROM session AS s CROSS JOIN lane AS l ON l.id = s.lane
+WHERE s.agent = ?1 AND s.handle = ?2 AND s.lane != ?3
+
+-- name: mark_shared
+UPDATE session SET shared = 1 WHERE agent = ?1 AND handle = ?2
 
 -- name: insert_delivery
 INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL)
@@ -195,8 +208,7 @@ SELECT * FROM turn WHERE lane = ? ORDER BY number DESC LIMIT ?
 SELECT * FROM attempt WHERE lane = ? ORDER BY epoch DESC LIMIT ?
 
 -- name: view_sessions
-SELECT lane, agent, handle, turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at
-FROM session WHERE lane = ?
+SELECT * FROM session WHERE lane = ?
 
 -- name: view_last_deliveries
 SELECT d.*, ?2 FROM delivery AS d WHERE d.lane = ?1 ORDER BY d.seq DESC LIMIT ?3

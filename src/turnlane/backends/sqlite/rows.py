@@ -110,18 +110,22 @@ class SqliteRows:
             for lane in self._due_in_file(kind, now, limit):
                 seen.add(lane.id)
                 yield lane
-        for lane in list(self._changed.values()):
-            if lane.kind is kind and lane.id not in seen and _is_due(lane, now):
-                yield lane
+        ours = [lane for lane in self._changed.values() if lane.kind is kind and lane.id not in seen]
+        yield from self._with_sessions([lane for lane in ours if _is_due(lane, now)])
 
     def _due_in_file(self, kind: Kind, now: int, limit: int) -> Iterator[StoredLane]:
         after = (-1, 0)
         while True:
             rows = self._execute(SQL["due_lanes"], (kind, now, *after, limit)).fetchall()
-            yield from [lane for lane in self._resolve(rows) if _is_due(lane, now)]
+            yield from self._with_sessions([lane for lane in self._resolve(rows) if _is_due(lane, now)])
             if len(rows) < limit:
                 return
             after = (rows[-1][10], rows[-1][0])
+
+    def _with_sessions(self, lanes: Sequence[StoredLane]) -> Sequence[StoredLane]:
+        """Read at once what will be asked of each."""
+        self._read_sessions(lane for lane in lanes if lane.kind is Kind.TURN)
+        return lanes
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
         self._resolve(self._execute(SQL["lanes_of"], (worker,)).fetchall())
@@ -157,7 +161,6 @@ class SqliteRows:
         stored = [lane for lane in lanes if isinstance(lane, StoredLane)]
         self._read_messages([lane for lane in stored if lane.kind is Kind.TURN])
         self._read_deliveries([lane for lane in stored if lane.kind is Kind.OUT])
-        self._read_sessions([lane for lane in stored if lane.kind is Kind.TURN])
         return [self._batch(lane) for lane in stored]
 
     def _batch(self, lane: StoredLane) -> Batch:
@@ -187,16 +190,6 @@ class SqliteRows:
         places = [(lane.id, lane.claim_seq) for lane in missing.values()]
         for row in self._execute(SQL["deliveries_of_batches"], (to_text(places),)):
             self._deliveries[row[0], row[1]] = codec.delivery_from(row, missing[row[0]].key)
-
-    def _read_sessions(self, lanes: Sequence[StoredLane]) -> None:
-        missing = {lane.id: lane for lane in lanes if lane.sessions is None}
-        if not missing:
-            return
-        for lane in missing.values():
-            lane.sessions = {}
-        for row in self._execute(SQL["sessions_of_lanes"], (to_text(list(missing)),)):
-            lane = missing[row[0]]
-            lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
 
     # What follows from a commit
 
@@ -248,12 +241,51 @@ class SqliteRows:
         row = self._execute(SQL["attempt"], (lane.id, epoch)).fetchone()
         return None if row is None else codec.attempt_from(row, lane.kind, lane.key)
 
+    # Sessions
+
+    def _read_sessions(self, lanes: Iterable[StoredLane]) -> None:
+        missing = {lane.id: lane for lane in lanes if lane.sessions is None}
+        if not missing:
+            return
+        for lane in missing.values():
+            lane.sessions, lane.shared = {}, frozenset()
+        for row in self._execute(SQL["sessions_of_lanes"], (to_text(list(missing)),)):
+            lane = missing[row[0]]
+            lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
+            lane.shared |= {row[1]} if row[9] else frozenset()
+
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         assert isinstance(lane, StoredLane)
-        if lane.sessions is None:
-            self._read_sessions([lane])
+        self._read_sessions([lane])
+        known = (lane.sessions or {}).get(agent)
         lane.sessions = {**(lane.sessions or {}), agent: session}
-        self._writes["save_session"].append(codec.session_row(lane.id, agent, session))
+        if known is not None and known.handle == session.handle:
+            self._writes["continue_session"].append(codec.continued_session_row(lane.id, agent, session))
+        else:
+            self._begin_session(lane, agent, session)
+
+    def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
+        """Written at once, as the next one in this transaction may be its twin."""
+        twins = self._twins(lane, agent, session.handle)
+        lane.shared = lane.shared | {agent} if twins else lane.shared - {agent}
+        row = codec.new_session_row(lane.id, agent, session, shared=bool(twins))
+        self._execute(SQL["new_session"], row)
+        if twins:
+            self._execute(SQL["mark_shared"], (agent, session.handle))
+        for twin in twins:
+            twin.shared |= {agent}
+
+    def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
+        return self._resolve(self._execute(SQL["twins"], (agent, handle, lane.id)).fetchall())
+
+    def session_is_busy(self, lane: Lane) -> bool:
+        assert isinstance(lane, StoredLane)
+        self._read_sessions([lane])
+        agent = lane.policy.agent
+        if agent not in lane.shared:
+            return False
+        handle = (lane.sessions or {})[agent].handle
+        return any(twin.owner is not None and twin.policy.agent == agent for twin in self._twins(lane, agent, handle))
 
     # Workers are few and change seldom: written at once.
 

@@ -122,8 +122,10 @@ CREATE TABLE session (
     cached_tokens    INTEGER NOT NULL,
     reasoning_tokens INTEGER NOT NULL,
     updated_at       INTEGER NOT NULL,
+    shared           INTEGER NOT NULL,         -- another lane has, or had, the same handle
     PRIMARY KEY (lane, agent)
 ) WITHOUT ROWID;
+CREATE INDEX session_twins ON session (agent, handle);
 
 CREATE TABLE worker (
     id          TEXT    PRIMARY KEY,

@@ -152,7 +152,9 @@ class WorkerAccount:
 class Oracle:
     """An account of everything that was told to, and answered by, one store."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sessions_are_shared: bool = False) -> None:
+        self.sessions_are_shared = sessions_are_shared
+        """Agents give several conversations one handle: who has to wait for whom is then the store's to choose."""
         self.accounts: dict[tuple[Kind, str], Account] = {}
         self.workers: dict[str, WorkerAccount] = {}
         self.origins: dict[tuple[str, str], int] = {}
@@ -247,11 +249,24 @@ class Oracle:
             self._may_start(self.accounts[kind, lease.key], now)
         allowed = most if self.may_claim(worker, now) else 0
         due = sorted(view.due_at or 0 for view in before if self.shown_as_ready(view, now))
-        require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
-        shown = {view.conversation: view.due_at for view in before}
-        require_same([shown[lease.key] for lease in answer], due[: len(answer)], "longest due first")
+        if self.sessions_are_shared and kind is Kind.TURN:
+            require(len(answer) <= min(allowed, len(due)), "nobody gets more than is ready", answer)
+        else:
+            require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
+            shown = {view.conversation: view.due_at for view in before}
+            require_same([shown[lease.key] for lease in answer], due[: len(answer)], "longest due first")
         for lease in answer:
+            self._session_is_free(lease)
             self._claimed(lease, worker, kind, now)
+
+    def _session_is_free(self, lease: Lease) -> None:
+        if lease.session is None:
+            return
+        for (key, agent), session in self.sessions.items():
+            lane = self.accounts[Kind.TURN, key]
+            runs = lane.holder is not None and lane.policy.agent == agent == lease.policy.agent
+            same = key != lease.key and session.handle == lease.session.handle
+            require(not (runs and same), "two conversations never run one session at the same time", lease, lane)
 
     def _may_start(self, lane: Account, now: int) -> None:
         require(lane.holder is None, "I2 one lease at a time", lane)

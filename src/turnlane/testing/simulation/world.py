@@ -27,6 +27,8 @@ from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overvie
 from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
 
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
+SHARED_SESSIONS_SHARE = 1 / 8
+"""Of the histories: agents there give several conversations one handle."""
 PROCESSES = 2
 WORKERS = 4
 TERM_MS = 5_000
@@ -66,7 +68,7 @@ class World:
         self._backend = processes[0]
         self._clock = clock
         self._chance = random.Random(seed)
-        self._oracle = Oracle()
+        self._oracle = Oracle(sessions_are_shared=self._chance.random() < SHARED_SESSIONS_SHARE)
         self._policies = {key: self._any_policy() for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
@@ -236,6 +238,8 @@ class World:
         turns = [view for view in self._views if view.kind is Kind.TURN]
         if not (workers and turns) or any(self._oracle.shown_as_ready(view, now) for view in turns):
             return
+        if self._oracle.sessions_are_shared:
+            return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
         if self._chance.random() < 0.5:
             arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
@@ -348,9 +352,15 @@ class World:
         usage = Usage(chance.randrange(1_000), chance.randrange(500), chance.randrange(9), chance.randrange(9))
         return Reply(
             text=chance.choice((parts, parts, parts[0])) if parts else None,
-            session=chance.choice((None, "session-1", "session-1", "session-2")),
+            session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
         )
+
+    def _any_session(self, lease: Lease) -> str | None:
+        handle = self._chance.choice((None, "session-1", "session-1", "session-2"))
+        if handle is None or self._oracle.sessions_are_shared:
+            return handle
+        return f"{handle} of {lease.key}"
 
     async def workers_renew(self) -> None:
         for worker in self._awake():
