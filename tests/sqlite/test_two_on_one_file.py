@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 from tests.sqlite.arrivals import arrival
 from tests.sqlite.conftest import Opens
 
 from turnlane.backends.sqlite import SqliteBackend
+from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Delivered, Replied, Reply
 from turnlane.testing.doubles import VirtualClock
@@ -118,3 +120,14 @@ async def test_a_worker_that_died_in_one_process_is_taken_over_by_the_other(open
     assert (await here.commit(lost, Replied(Reply("late")))).verdict == "fenced"
     assert (await there.commit(taken, Replied(Reply("once")))).verdict == "answered"
     assert [view.text for view in await here.deliveries("desk/alice")] == ["once"]
+
+
+async def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """C3: the processes of `run --processes N` all start on a file that is not there yet."""
+    for attempt in range(20):
+        url = f"sqlite:///{tmp_path}/{attempt}.db"
+        backends = [SqliteBackend(url, SystemClock()) for _ in range(6)]
+        try:
+            await asyncio.gather(*(backend.open() for backend in backends))
+        finally:
+            await asyncio.gather(*(backend.close() for backend in backends))

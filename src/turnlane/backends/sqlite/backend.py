@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,11 +58,13 @@ class SqliteBackend:
     def _prepare(self) -> None:
         try:
             file.create_private(self.location.path)
-            connection = file.connect(self.location)
+            # Several processes may open a new file at once; making it a WAL file is not something to do together.
+            lock = file.FileLock(self.location.path)
             try:
-                schema.migrate(connection)
+                with lock, closing(file.connect(self.location)) as connection:
+                    schema.migrate(connection)
             finally:
-                connection.close()
+                lock.close()
         except sqlite3.Error as error:
             raise file.explain(error, self.location.path) from error
         except OSError as error:
