@@ -57,6 +57,7 @@ class SqliteBackend:
 
     def _prepare(self) -> None:
         try:
+            file.refuse_foreign(self.location.path)
             file.create_private(self.location.path)
             # Several processes may open a new file at once; making it a WAL file is not something to do together.
             lock = file.FileLock(self.location.path)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -88,6 +89,19 @@ def _tune(connection: sqlite3.Connection, location: Location, *, reader: bool) -
     connection.execute("PRAGMA temp_store = MEMORY")
     if reader:
         connection.execute("PRAGMA query_only = ON")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Look without touching: nothing is put beside another program's file. Raises as `schema.check` does."""
+    if not path.exists():
+        return
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN")
+            schema.check(connection)
+        except sqlite3.OperationalError:
+            # Another process makes or holds it just now: it is looked at again under the lock.
+            return
 
 
 def create_private(path: Path) -> None:
