@@ -95,7 +95,8 @@ def refuse_foreign(path: Path) -> None:
     """Look without touching: nothing is put beside another program's file. Raises as `schema.check` does."""
     if not path.exists():
         return
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
+    # Not opened read-only: such a connection leaves its helper files behind.
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN")
             schema.check(connection)
