@@ -176,9 +176,10 @@ class Transaction:
         seq = lane.arrive(policy, self._now)
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
-        self._note("message.accepted", lane.key, message=message.id, seq=seq, pending=lane.pending)
-        if lane.pending == policy.max_pending + 1:
-            self._note("lane.full", lane.key, pending=lane.pending, max_pending=policy.max_pending)
+        pending = lane.pending
+        self._note("message.accepted", lane.key, message=message.id, seq=seq, pending=pending)
+        if pending == policy.max_pending + 1:
+            self._note("lane.full", lane.key, pending=pending, max_pending=policy.max_pending)
         return Acceptance("accepted", seq)
 
     def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
@@ -193,11 +194,13 @@ class Transaction:
 
     def serve(self) -> None:
         """Lease what is ready to those who asked, then read all their batches at once."""
-        for kind in Kind:
-            takers = [taker for taker in self._takers if taker.kind is kind and self._may_claim(taker)]
-            wanted = sum(taker.wants for taker in takers)
-            if wanted:
-                self._hand_out(takers, self._rows.due_lanes(kind, self._now, wanted))
+        waiting: dict[Kind, list[Taker]] = {}
+        for taker in self._takers:
+            if self._may_claim(taker):
+                waiting.setdefault(taker.kind, []).extend([taker] * taker.wants)
+        for kind, takers in waiting.items():
+            if takers:
+                self._hand_out(takers, self._rows.due_lanes(kind, self._now, len(takers)))
         self._write_leases()
 
     def _may_claim(self, taker: Taker) -> bool:
@@ -207,7 +210,8 @@ class Transaction:
         return row is not None and row.live and row.alive_until > self._now
 
     def _hand_out(self, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
-        waiting = iter(taker for taker in takers for _ in range(taker.wants))
+        """Each taker is here once for each lane that it wants."""
+        waiting = iter(takers)
         taker = next(waiting, None)
         for lane in due:
             if taker is None:
@@ -257,13 +261,27 @@ class Transaction:
         return lease
 
     def _note_start(self, lease: Lease) -> None:
-        who: dict[str, Fact] = {"attempt": lease.attempt, "epoch": lease.epoch, "worker": lease.worker}
         if lease.delivery is not None:
-            self._note("delivery.started", lease.key, delivery=lease.delivery.id, seq=lease.first, **who)
+            self._note(
+                "delivery.started",
+                lease.key,
+                delivery=lease.delivery.id,
+                seq=lease.first,
+                attempt=lease.attempt,
+                epoch=lease.epoch,
+                worker=lease.worker,
+            )
         elif lease.messages:
-            waited = self._now - lease.messages[0].accepted_at
-            size = len(lease.messages)
-            self._note("turn.started", lease.key, turn=lease.number, messages=size, waited_ms=waited, **who)
+            self._note(
+                "turn.started",
+                lease.key,
+                turn=lease.number,
+                messages=len(lease.messages),
+                waited_ms=self._now - lease.messages[0].accepted_at,
+                attempt=lease.attempt,
+                epoch=lease.epoch,
+                worker=lease.worker,
+            )
 
     # Commit
 
@@ -342,7 +360,7 @@ class Transaction:
         if not parts:
             return 0
         out = self._lane(Kind.OUT, lane.key, lane.policy)
-        in_reply_to = tuple(message.origin_id for message in lease.messages)
+        in_reply_to = tuple([message.origin_id for message in lease.messages])
         for part, text in enumerate(parts, 1):
             seq = out.arrive(lane.policy, self._now)
             self._rows.add_delivery(

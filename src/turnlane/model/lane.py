@@ -70,7 +70,7 @@ class Lane:
     @property
     def runs_at(self) -> int | None:
         """When the next run may start: of the open batch if there is one, else of what gathers."""
-        return self.retry_at if self.has_open_batch else self.ready_at
+        return self.retry_at if self.claim_seq > self.done_seq else self.ready_at
 
     @property
     def takeovers(self) -> int:

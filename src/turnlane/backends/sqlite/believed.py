@@ -24,7 +24,6 @@ class Believed:
         self._connection = connection
         self._idle_after_ms = idle_after_ms
         self._version = -1
-        self._used: dict[Place, int] = {}
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
         self.workers: dict[str, WorkerRow | None] = {}
@@ -40,15 +39,13 @@ class Believed:
     def clear(self) -> None:
         self.lanes.clear()
         self.workers.clear()
-        self._used.clear()
         self._nothing_due_before.clear()
 
     def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
         """Called after the commit, with the lanes that it touched."""
         for lane in lanes:
-            place = (lane.kind, lane.key)
-            self.lanes[place] = lane
-            self._used[place] = now
+            lane.used_at = now
+            self.lanes[lane.kind, lane.key] = lane
             if lane.due_at is not None and lane.due_at < self.nothing_due_before(lane.kind):
                 self._nothing_due_before[lane.kind] = lane.due_at
         if now >= self._sweep_at or len(self.lanes) > LANES_MAX:
@@ -58,10 +55,8 @@ class Believed:
         """An idle conversation costs nothing: what was not used for a while goes."""
         if len(self.lanes) > LANES_MAX:
             self.lanes.clear()
-            self._used.clear()
-        old = [place for place, used in self._used.items() if used <= now - self._idle_after_ms]
-        for place in old:
-            del self.lanes[place], self._used[place]
+        for place in [place for place, lane in self.lanes.items() if lane.used_at <= now - self._idle_after_ms]:
+            del self.lanes[place]
         self._sweep_at = now + self._idle_after_ms // 4
 
     # When to look for due lanes

@@ -46,6 +46,8 @@ class StoredLane(Lane):
     """Agents whose session here is another lane's too."""
     steady: Row = ()
     """What seldom changes, as it is in the file."""
+    used_at: int = 0
+    """When this process last touched it."""
 
 
 class Policies:

@@ -50,16 +50,16 @@ class SqliteRows:
 
     # Reading ahead: what a whole group of calls needs, in a few statements.
 
-    def expect_lanes(self, kind: Kind, keys: Iterable[str]) -> None:
-        missing = []
-        for key in keys:
-            place = (kind, key)
-            if place not in self._lanes:
-                lane = self._lanes[place] = self._believed.lanes.get(place)
+    def expect_lanes(self, places: Iterable[tuple[Kind, str]]) -> None:
+        missing: defaultdict[Kind, list[str]] = defaultdict(list)
+        known, believed = self._lanes, self._believed.lanes
+        for place in places:
+            if place not in known:
+                lane = known[place] = believed.get(place)
                 if lane is None:
-                    missing.append(key)
-        if missing:
-            self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(missing))))
+                    missing[place[0]].append(place[1])
+        for kind, keys in missing.items():
+            self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(keys))))
 
     def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
         by_channel: defaultdict[str, list[str]] = defaultdict(list)
@@ -87,7 +87,7 @@ class SqliteRows:
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
         if (kind, key) not in self._lanes:
-            self.expect_lanes(kind, (key,))
+            self.expect_lanes([(kind, key)])
         return self._lanes[kind, key]
 
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:

@@ -237,9 +237,7 @@ class Writer:
 
     @staticmethod
     def _read_ahead(rows: SqliteRows, calls: Sequence[Call]) -> None:
-        lanes = [lane for call in calls for lane in call.lanes]
-        for kind in Kind:
-            rows.expect_lanes(kind, [key for of, key in lanes if of is kind])
+        rows.expect_lanes([place for call in calls for place in call.lanes])
         rows.expect_origins([origin for call in calls for origin in call.origins])
 
     def _settle(self, group: Group, call: Call, answer: Any) -> None:
