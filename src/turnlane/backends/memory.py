@@ -12,7 +12,7 @@ from turnlane.backends.transaction import Batch, Taker, Transaction, WorkerRow, 
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import Delivery, DeliveryState
-from turnlane.model.event import Event
+from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
@@ -192,7 +192,7 @@ class MemoryBackend:
             transaction.take(taker)
         transaction.serve()
         self._answer_waiting()
-        self._publish(transaction.events)
+        self._publish([event_of(noted, now) for noted in transaction.noted])
         return answer
 
     def _answer_waiting(self) -> None:

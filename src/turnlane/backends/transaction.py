@@ -13,7 +13,7 @@ from typing import Protocol
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
-from turnlane.model.event import Event, Fact
+from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
@@ -114,7 +114,7 @@ class Transaction:
         self._rows = self.rows = rows
         self._now = now
         self._takers: list[Taker] = []
-        self.events: list[Event] = []
+        self.noted: list[Noted] = []
 
     # Workers
 
@@ -122,7 +122,7 @@ class Transaction:
         if self._rows.worker(worker) is not None:
             raise WorkerLost(f"the worker id {worker} was used before; join under a fresh one")
         self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms))
-        self._note("worker.joined", None, worker=worker)
+        self._note("worker.joined", None, worker)
 
     def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         row = self._rows.worker(worker)
@@ -143,12 +143,12 @@ class Transaction:
         self._rows.save_worker(replace(row, live=False))
         for lane in self._rows.lanes_of(worker):
             self._release(lane)
-        self._note("worker.left", None, worker=worker)
+        self._note("worker.left", None, worker)
 
     def reap(self) -> int:
         for row in self._rows.lapsed_workers(self._now):
             self._rows.save_worker(replace(row, live=False))
-            self._note("worker.lost", None, worker=row.id)
+            self._note("worker.lost", None, row.id)
         lanes = self._rows.lanes_of_the_dead()
         for lane in lanes:
             self._take_back(lane)
@@ -170,16 +170,16 @@ class Transaction:
     def _accept(self, message: Message, policy: Policy) -> Acceptance:
         seen = self._rows.origin(message.channel, message.origin_id)
         if seen is not None:
-            self._note("message.duplicate", message.conversation, message=message.id)
+            self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
         lane = self._lane(Kind.TURN, message.conversation, policy)
         seq = lane.arrive(policy, self._now)
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
         pending = lane.pending
-        self._note("message.accepted", lane.key, message=message.id, seq=seq, pending=pending)
+        self._note("message.accepted", lane.key, message.id, seq, pending)
         if pending == policy.max_pending + 1:
-            self._note("lane.full", lane.key, pending=pending, max_pending=policy.max_pending)
+            self._note("lane.full", lane.key, pending, policy.max_pending)
         return Acceptance("accepted", seq)
 
     def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
@@ -261,27 +261,12 @@ class Transaction:
         return lease
 
     def _note_start(self, lease: Lease) -> None:
+        who = (lease.attempt, lease.epoch, lease.worker)
         if lease.delivery is not None:
-            self._note(
-                "delivery.started",
-                lease.key,
-                delivery=lease.delivery.id,
-                seq=lease.first,
-                attempt=lease.attempt,
-                epoch=lease.epoch,
-                worker=lease.worker,
-            )
+            self._note("delivery.started", lease.key, lease.delivery.id, lease.first, *who)
         elif lease.messages:
-            self._note(
-                "turn.started",
-                lease.key,
-                turn=lease.number,
-                messages=len(lease.messages),
-                waited_ms=self._now - lease.messages[0].accepted_at,
-                attempt=lease.attempt,
-                epoch=lease.epoch,
-                worker=lease.worker,
-            )
+            waited = self._now - lease.messages[0].accepted_at
+            self._note("turn.started", lease.key, lease.number, *who, len(lease.messages), waited)
 
     # Commit
 
@@ -303,8 +288,8 @@ class Transaction:
         verdict = None if lane is None else self._earlier_verdict(lane, lease)
         if verdict is None:
             name = "turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"
-            place = {"turn": lease.number} if lease.kind is Kind.TURN else {"seq": lease.first}
-            self._note(name, lease.key, epoch=lease.epoch, worker=lease.worker, **place)
+            place = lease.number if lease.kind is Kind.TURN else lease.first
+            self._note(name, lease.key, place, lease.epoch, lease.worker)
         return verdict or "fenced"
 
     def _earlier_verdict(self, lane: Lane, lease: Lease) -> Verdict | None:
@@ -340,18 +325,10 @@ class Transaction:
         deliveries = self._queue_deliveries(lane, lease, reply)
         self._save_session(lane, lease, reply)
         self._record_turn(lane, "answered", lease.policy.agent, reply=reply)
-        self._note(
-            "turn.answered",
-            lane.key,
-            turn=lane.number,
-            attempt=lane.attempt,
-            epoch=lane.epoch,
-            worker=lane.owner,
-            deliveries=deliveries,
-            input_tokens=reply.usage.input_tokens,
-            output_tokens=reply.usage.output_tokens,
-            took_ms=self._now - lease.claimed_at,
-        )
+        who = (lane.attempt, lane.epoch, lane.owner)
+        spent = (reply.usage.input_tokens, reply.usage.output_tokens)
+        took = self._now - lease.claimed_at
+        self._note("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took)
         lane.complete(self._now)
         return "answered"
 
@@ -390,16 +367,10 @@ class Transaction:
     def _settle(self, lane: Lane, lease: Lease, receipt: str | None, taker: Taker | None) -> Verdict:
         self._rows.settle_delivery(lane, "sent", receipt=receipt)
         delivery = lease.delivery
-        self._note(
-            "delivery.sent",
-            lane.key,
-            delivery=delivery.id if delivery else None,
-            seq=lane.claim_seq,
-            turn=delivery.turn if delivery else None,
-            attempt=lane.attempt,
-            receipt=receipt,
-            waited_ms=self._now - delivery.queued_at if delivery else None,
-        )
+        assert delivery is not None
+        waited = self._now - delivery.queued_at
+        place = (delivery.id, lane.claim_seq, delivery.turn)
+        self._note("delivery.sent", lane.key, *place, lane.attempt, receipt, waited)
         self._go_on(lane, taker)
         return "sent"
 
@@ -450,10 +421,10 @@ class Transaction:
         if lane.kind is Kind.TURN:
             agent = (lease or lane).policy.agent
             self._record_turn(lane, "dead_letter", agent, cause=cause)
-            self._note("turn.dead_lettered", lane.key, turn=lane.number, attempt=lane.attempt, cause=cause)
+            self._note("turn.dead_lettered", lane.key, lane.number, lane.attempt, cause)
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)
-            self._note("delivery.failed", lane.key, seq=lane.claim_seq, attempt=lane.attempt, cause=cause)
+            self._note("delivery.failed", lane.key, lane.claim_seq, lane.attempt, cause)
         lane.complete(self._now)
         self._rows.save_lane(lane)
         return "dead_letter" if lane.kind is Kind.TURN else "failed"
@@ -489,7 +460,7 @@ class Transaction:
             return False
         lane.pause(self._now)
         self._rows.save_lane(lane)
-        self._note("lane.paused", conversation, kind=kind.name.lower())
+        self._note("lane.paused", conversation, kind.name.lower())
         return True
 
     def resume(self, conversation: str, kind: Kind) -> bool:
@@ -498,7 +469,7 @@ class Transaction:
             return False
         lane.resume(self._now)
         self._rows.save_lane(lane)
-        self._note("lane.resumed", conversation, kind=kind.name.lower())
+        self._note("lane.resumed", conversation, kind.name.lower())
         return True
 
     def unpark(self, conversation: str, kind: Kind) -> bool:
@@ -507,13 +478,14 @@ class Transaction:
             return False
         lane.unpark(self._now)
         self._rows.save_lane(lane)
-        self._note("lane.unparked", conversation, kind=kind.name.lower())
+        self._note("lane.unparked", conversation, kind.name.lower())
         return True
 
     # Facts
 
-    def _note(self, name: str, conversation: str | None, **facts: Fact) -> None:
-        self.events.append(Event(name, self._now, conversation, facts))
+    def _note(self, name: str, conversation: str | None, *facts: Fact) -> None:
+        """To be written down, its facts in the order of `EVENTS`. It becomes an event only for whoever asks."""
+        self.noted.append((name, conversation, *facts))
 
     def _note_attempt(self, lane: Lane, result: str, *, cause: str | None = None, retry_at: int | None = None) -> None:
         """A run ended without an outcome: keep who, when and why."""
@@ -532,14 +504,11 @@ class Transaction:
             ),
         )
         if result == "parked":
-            self._note("lane.parked", lane.key, kind=lane.kind.name.lower(), cause=cause)
+            self._note("lane.parked", lane.key, lane.kind.name.lower(), cause)
             return
-        noun = "turn" if lane.kind is Kind.TURN else "delivery"
-        facts: dict[str, Fact] = {"attempt": lane.attempt, "epoch": lane.epoch, "worker": lane.owner}
-        facts["turn" if lane.kind is Kind.TURN else "seq"] = lane.number if lane.kind is Kind.TURN else lane.claim_seq
-        if retry_at is not None:
-            facts |= {"cause": cause, "retry_at": retry_at}
-        self._note(f"{noun}.{result}", lane.key, **facts)
+        noun, place = ("turn", lane.number) if lane.kind is Kind.TURN else ("delivery", lane.claim_seq)
+        why = () if retry_at is None else (cause, retry_at)
+        self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)
 
 
 def channel_matches(lane: Lane, channel: str | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from turnlane.model.value import value
@@ -55,3 +55,18 @@ EVENTS: Mapping[str, str] = {
     "hook.refused": "A web hook was refused and nothing was stored. channel, status, cause",
 }
 """Every name that may occur, with what it means and the facts it carries."""
+
+
+FACTS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(text.rpartition(". ")[2].split(", ")) for name, text in EVENTS.items()
+}
+"""The names of an event's facts, in the order of the table."""
+
+Noted = tuple[Fact, ...]
+"""An event before anybody asks for it: its name, its conversation, and its facts in the order of the table."""
+
+
+def event_of(noted: Sequence[Fact], at: int) -> Event:
+    name, conversation, *facts = noted
+    assert isinstance(name, str) and (conversation is None or isinstance(conversation, str))
+    return Event(name, at, conversation, dict(zip(FACTS[name], facts, strict=True)))

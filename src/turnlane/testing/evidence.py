@@ -144,9 +144,8 @@ def gather(
 def what_happened(store: Path) -> Counter[str]:
     """How often each event is in the file's journal."""
     with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        rows: list[tuple[str]] = connection.execute("SELECT events FROM journal").fetchall()
-    events: Iterator[Mapping[str, Any]] = (event for (row,) in rows for event in json.loads(row))
-    return Counter(event["name"] for event in events)
+        rows: list[tuple[str]] = connection.execute("SELECT facts FROM journal").fetchall()
+    return Counter(name for (row,) in rows for name, *_ in json.loads(row))
 
 
 _MESSAGES = """

@@ -19,7 +19,7 @@ from turnlane.backends.transaction import Taker, Transaction
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.delivery import DeliveryState
-from turnlane.model.event import Event
+from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.turn import Outcome
@@ -125,11 +125,15 @@ class SqliteBackend:
         for future, error in group.failures:
             if not future.done():
                 future.set_exception(error)
-        if group.events:
-            for listener in self._listeners:
-                listener(group.events)
+        if group.noted:
+            if self._listeners:
+                self._tell_listeners([event_of(noted, group.at) for noted in group.noted])
             self._change.set()
             self._change = asyncio.Event()
+
+    def _tell_listeners(self, events: Sequence[Event]) -> None:
+        for listener in self._listeners:
+            listener(events)
 
     async def _unless_called_off(self, future: asyncio.Future[Any]) -> Any:
         """The answer; but a caller that is cancelled in the very moment it comes never hears of its leases."""

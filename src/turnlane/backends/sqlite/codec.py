@@ -11,7 +11,7 @@ import msgspec
 
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.model.delivery import Delivery
-from turnlane.model.event import Event
+from turnlane.model.event import Fact
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import Policy
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy).decode
 _attachments = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 _strings = msgspec.json.Decoder(tuple[str, ...]).decode
-events_from_text = msgspec.json.Decoder(list[Event]).decode
+noted_from_text = msgspec.json.Decoder(list[list[Fact]]).decode
 
 
 def to_text(value: object) -> str:

@@ -122,7 +122,7 @@ INSERT INTO worker VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET live = exclud
 SELECT id, live, alive_until FROM worker WHERE live = 1 AND alive_until < ?
 
 -- name: insert_journal
-INSERT INTO journal (at, events) VALUES (?, ?)
+INSERT INTO journal (at, facts) VALUES (?, ?)
 
 -- name: old_messages
 -- Settled messages older than the given time that no dead letter needs, a page at a time.
@@ -264,7 +264,7 @@ SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM worker WHERE live = 1)
 
 -- name: view_journal
-SELECT id, events FROM journal WHERE id >= ? ORDER BY id LIMIT ?
+SELECT id, at, facts FROM journal WHERE id >= ? ORDER BY id LIMIT ?
 
 -- name: view_last_journal
-SELECT id, events FROM journal ORDER BY id DESC LIMIT 1
+SELECT id, at, facts FROM journal ORDER BY id DESC LIMIT 1

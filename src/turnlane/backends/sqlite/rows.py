@@ -13,7 +13,7 @@ from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.transaction import Batch, WorkerRow
 from turnlane.model.delivery import Delivery, DeliveryState
-from turnlane.model.event import Event
+from turnlane.model.event import Noted
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
@@ -310,13 +310,13 @@ class SqliteRows:
 
     # Writing
 
-    def flush(self, events: Sequence[Event]) -> None:
+    def flush(self, noted: Sequence[Noted]) -> None:
         """Write everything: one statement, prepared once, for each kind of change."""
         self._write_lanes()
         for name, rows in self._writes.items():
             self._write(name, rows)
-        if events:
-            self._execute(SQL["insert_journal"], (self._now, to_text(events)))
+        if noted:
+            self._execute(SQL["insert_journal"], (self._now, to_text(noted)))
 
     def _write_lanes(self) -> None:
         for lane in self._added:

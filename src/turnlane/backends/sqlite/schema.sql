@@ -138,5 +138,5 @@ CREATE TABLE worker (
 CREATE TABLE journal (
     id          INTEGER PRIMARY KEY,
     at          INTEGER NOT NULL,
-    events      TEXT    NOT NULL
+    facts       TEXT    NOT NULL               -- JSON: for each event its name, conversation, and facts as EVENTS orders them
 );

@@ -12,6 +12,7 @@ from turnlane.backends.sqlite import codec, file
 from turnlane.backends.sqlite.codec import Policies, Row, StoredLane
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.model.delivery import DeliveryState
+from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
 from turnlane.model.view import (
@@ -166,7 +167,7 @@ class Views:
     @staticmethod
     def _unpack(rows: list[Row]) -> list[StoredEvent]:
         return [
-            StoredEvent(row * EVENTS_PER_ROW_MAX + place, event)
-            for row, text in rows
-            for place, event in enumerate(codec.events_from_text(text))
+            StoredEvent(row * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
+            for row, at, text in rows
+            for place, noted in enumerate(codec.noted_from_text(text))
         ]

@@ -23,7 +23,7 @@ from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.backends.transaction import Taker, Transaction
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
-from turnlane.model.event import Event
+from turnlane.model.event import Noted
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 
@@ -60,7 +60,8 @@ class Group:
 
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
     failures: list[tuple[asyncio.Future[Any], Exception]] = field(default_factory=list)
-    events: Sequence[Event] = ()
+    noted: Sequence[Noted] = ()
+    at: int = 0
 
 
 Report = Callable[[Group], None]
@@ -186,7 +187,8 @@ class Writer:
             part = self._perform([call])
             whole.answers += part.answers
             whole.failures += part.failures
-            whole.events = [*whole.events, *part.events]
+            whole.noted = [*whole.noted, *part.noted]
+            whole.at = part.at
         return whole
 
     def _failed(self, calls: Sequence[Call], error: Exception) -> Group:
@@ -211,7 +213,7 @@ class Writer:
                 raise
         return self._conclude(calls, *applied)
 
-    def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Sequence[Event]]:
+    def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
         now = self._clock.now()
         self._believed.check()
         rows = SqliteRows(self._connection, self._policies, self._believed, now)
@@ -220,16 +222,13 @@ class Writer:
         answers = [call.verb(transaction) for call in calls]
         invited = self._invite_the_waiting(transaction)
         transaction.serve()
-        rows.flush(transaction.events)
+        rows.flush(transaction.noted)
         self._touched = list(rows.changed)
-        return answers, invited, transaction.events
+        return answers, invited, Group(noted=transaction.noted, at=now)
 
-    def _conclude(
-        self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], events: Sequence[Event]
-    ) -> Group:
+    def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
         """The transaction is durable: only now may anybody believe it."""
         self._believed.keep(self._touched, self._clock.now())
-        group = Group(events=events)
         for call, answer in zip(calls, answers, strict=True):
             self._settle(group, call, answer)
         self._serve_the_waiting(group, invited)

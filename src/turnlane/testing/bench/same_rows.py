@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turnlane.backends.sqlite import schema
+from turnlane.model.event import event_of
 from turnlane.model.lane import Kind
 from turnlane.testing.bench.limits import open_file
 
@@ -63,8 +64,9 @@ class _Run:
         for entry in self._rows["journal"]:
             group: defaultdict[str, list[Row]] = defaultdict(list)
             touched: dict[int, dict[str, Any]] = {}
-            for event in json.loads(entry["events"]):
-                for lane in self._happen(group, event["name"], event["conversation"], event["facts"]):
+            for noted in json.loads(entry["facts"]):
+                event = event_of(noted, entry["at"])
+                for lane in self._happen(group, event.name, event.conversation, event.facts):
                     touched[lane["id"]] = lane
             self._write_lanes(group, touched.values(), entry["at"])
             group[self._insert("journal")].append(tuple(entry.values()))
