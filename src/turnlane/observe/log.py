@@ -57,6 +57,9 @@ def configure(format: Format = "human", level: str = "info", stream: TextIO | No
     logging.getLogger().setLevel(level.upper())
     # uvicorn says that it started and stopped; our own events say so already.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # The client says every request it makes, with its URL, which may hold a key.
+    for client in ("httpx2", "httpcore2"):
+        logging.getLogger(client).setLevel(max(logging.WARNING, logging.getLogger().level))
     structlog.configure(
         processors=[ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
