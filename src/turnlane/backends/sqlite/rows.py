@@ -124,7 +124,7 @@ class SqliteRows:
 
     def _with_sessions(self, lanes: Sequence[StoredLane]) -> Sequence[StoredLane]:
         """Read at once what will be asked of each."""
-        self._read_sessions(lane for lane in lanes if lane.kind is Kind.TURN)
+        self._read_sessions([lane for lane in lanes if lane.sessions is None and lane.kind is Kind.TURN])
         return lanes
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
@@ -256,7 +256,8 @@ class SqliteRows:
 
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         assert isinstance(lane, StoredLane)
-        self._read_sessions([lane])
+        if lane.sessions is None:
+            self._read_sessions([lane])
         known = (lane.sessions or {}).get(agent)
         lane.sessions = {**(lane.sessions or {}), agent: session}
         if known is not None and known.handle == session.handle:
@@ -280,7 +281,8 @@ class SqliteRows:
 
     def session_is_busy(self, lane: Lane) -> bool:
         assert isinstance(lane, StoredLane)
-        self._read_sessions([lane])
+        if lane.sessions is None:
+            self._read_sessions([lane])
         agent = lane.policy.agent
         if agent not in lane.shared:
             return False
