@@ -70,13 +70,14 @@ def one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
 
 
 async def _one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
-    async with engine(file, policy(on_busy)) as ours, ours.working(slots):
+    async with engine(file, policy(on_busy), listens=False) as ours, ours.working(slots):
         keys = conversations(scale.conversations)
         gc.collect()
         before, cpu_before = time.perf_counter(), time.process_time()
         await say_everything(ours, keys, messages=scale.messages, callers=scale.callers)
         await ours.settled()
         seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
+        await ours.read_journal()
         ours.check()
     return Burst(ours.messages_said, seconds, cpu_seconds, ours.witness.turns_answered, _commits(file))
 
