@@ -91,13 +91,20 @@ class SqliteRows:
         return self._lanes[kind, key]
 
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
-        if self._last_id is None:
-            self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
-        self._last_id += 1
-        lane = StoredLane(kind, key, policy, id=self._last_id, sessions={})
+        lane = StoredLane(kind, key, policy, id=self._new_id(kind, key), sessions={})
         self._lanes[kind, key] = lane
         self._added.append(lane)
         return lane
+
+    def _new_id(self, kind: Kind, key: str) -> int:
+        """A conversation's lanes lie side by side, as they change together: fewer pages in every commit."""
+        turn = self.lane(Kind.TURN, key) if kind is Kind.OUT else None
+        if isinstance(turn, StoredLane):
+            return turn.id + 1
+        if self._last_id is None:
+            self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
+        self._last_id += 2 - self._last_id % 2
+        return self._last_id
 
     def save_lane(self, lane: Lane) -> None:
         assert isinstance(lane, StoredLane)

@@ -7,7 +7,7 @@ CREATE TABLE policy (
 );
 
 CREATE TABLE lane (
-    id          INTEGER PRIMARY KEY,
+    id          INTEGER PRIMARY KEY,           -- even; an out lane has the next number after its turn lane's
     kind        INTEGER NOT NULL,              -- 0 turn, 1 out, 2 tick
     key         TEXT    NOT NULL,              -- the conversation
     next_seq    INTEGER NOT NULL,
