@@ -71,12 +71,6 @@ async def test_a_seed_replays_its_history(backend: str) -> None:
     assert first.tally.total() > 150
 
 
-async def test_both_stores_live_through_the_same_history() -> None:
-    memory = await simulate(throwaway("memory://"), 11, steps=200)
-    sqlite = await simulate(throwaway("sqlite://"), 11, steps=200)
-    assert memory.tally == sqlite.tally
-
-
 def test_nobodys_data_is_simulated_upon() -> None:
     with pytest.raises(InvalidInput, match="throwaway"):
         throwaway("sqlite:///turnlane.db")
