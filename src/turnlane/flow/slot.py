@@ -73,10 +73,6 @@ class Slot:
         self._task = asyncio.create_task(self._loop(), name=f"turnlane-{self.kind.name.lower()}-slot")
         return self._task
 
-    @property
-    def is_running(self) -> bool:
-        return self._phase is Phase.RUNNING
-
     # What the worker tells it
 
     def finish(self) -> None:
