@@ -138,11 +138,11 @@ class MemoryRows:
 
     def _batch(self, lane: Lane) -> Batch:
         if lane.kind is not Kind.TURN:
-            return Batch(delivery=self.outgoing[lane.key][lane.claim_seq])
+            return (), self.outgoing[lane.key][lane.claim_seq], None
         stored = self.messages[lane.key]
         last = min(lane.claim_seq + 1, lane.next_seq)
         messages = [stored[seq] for seq in range(lane.done_seq + 1, last + 1)]
-        return Batch(messages=messages, session=self.sessions.get((lane.key, lane.policy.agent)))
+        return messages, None, self.sessions.get((lane.key, lane.policy.agent))
 
     def worker(self, worker: str) -> WorkerRow | None:
         return self.workers.get(worker)
@@ -152,6 +152,9 @@ class MemoryRows:
 
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
         return [row for row in self.workers.values() if row.live and row.alive_until < now]
+
+    def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
+        """A process that keeps nothing has nothing to forget."""
 
 
 class MemoryBackend:
@@ -257,8 +260,7 @@ class MemoryBackend:
             self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look_again)
 
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
-        taker = Taker(lease.worker, lease.kind, 1) if take_next else None
-        verdict = self._run(lambda t: t.commit(lease, outcome, taker))
+        verdict, taker = self._run(lambda t: t.commit(lease, outcome, take_next))
         return Committed(verdict, taker.leases[0] if taker and taker.leases else None)
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:

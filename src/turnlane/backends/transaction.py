@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
 from turnlane.model.event import Fact, Noted
-from turnlane.model.lane import Kind, Lane
+from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
 from turnlane.model.policy import Policy
@@ -34,14 +34,8 @@ class WorkerRow:
     alive_until: int
 
 
-@dataclass(slots=True)
-class Batch:
-    """What a claimed lane holds, read from the store for many lanes at once."""
-
-    messages: Sequence[Message] = ()
-    """Of a turn lane: the batch, and the one message after it if there is one."""
-    delivery: Delivery | None = None
-    session: Session | None = None
+Batch = tuple[Sequence[Message], Delivery | None, Session | None]
+"""What a claimed lane holds. Of a turn lane: the batch and the message after it if there is one; and the session."""
 
 
 class Rows(Protocol):
@@ -84,6 +78,8 @@ class Rows(Protocol):
     def worker(self, worker: str) -> WorkerRow | None: ...
     def save_worker(self, worker: WorkerRow) -> None: ...
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]: ...
+    def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
+        """Delete rows that nothing refers to any more."""
 
 
 @dataclass(slots=True)
@@ -98,10 +94,9 @@ class Taker:
     lost: bool = False
     """The worker is not live any more, and gets nothing."""
 
-    @property
-    def wants(self) -> int:
-        return 0 if self.lost else self.most - len(self.lanes)
 
+Standing = Literal["live", "lapsed", "lost"]
+"""Of a worker: whether it may claim, may after it renewed, or never again."""
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {"answered": "answered", "dead_letter": "dead_letter"}
 _ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "released", "parked": "parked"}
@@ -111,7 +106,7 @@ class Transaction:
     """The verbs over one open transaction's rows, all at the same moment `now`."""
 
     def __init__(self, rows: Rows, now: int) -> None:
-        self._rows = self.rows = rows
+        self._rows = rows
         self._now = now
         self._takers: list[Taker] = []
         self.noted: list[Noted] = []
@@ -172,7 +167,7 @@ class Transaction:
         if seen is not None:
             self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
-        lane = self._lane(Kind.TURN, message.conversation, policy)
+        lane = self._lane(TURN, message.conversation, policy)
         seq = lane.arrive(policy, self._now)
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
@@ -194,53 +189,68 @@ class Transaction:
 
     def serve(self) -> None:
         """Lease what is ready to those who asked, then read all their batches at once."""
-        waiting: dict[Kind, list[Taker]] = {}
-        for taker in self._takers:
-            if self._may_claim(taker):
-                waiting.setdefault(taker.kind, []).extend([taker] * taker.wants)
-        for kind, takers in waiting.items():
-            if takers:
-                self._hand_out(takers, self._rows.due_lanes(kind, self._now, len(takers)))
+        for kind, takers in self._who_may_claim().items():
+            self._hand_out(takers, self._rows.due_lanes(kind, self._now, len(takers)))
         self._write_leases()
 
-    def _may_claim(self, taker: Taker) -> bool:
-        row = self._rows.worker(taker.worker)
-        taker.lost = row is None or not row.live
+    def _who_may_claim(self) -> dict[Kind, list[Taker]]:
+        """Each taker once for each lane that it still wants."""
+        waiting: dict[Kind, list[Taker]] = {}
+        standing: dict[str, Standing] = {}
+        for taker in self._takers:
+            worker = taker.worker
+            if worker not in standing:
+                standing[worker] = self._standing(worker)
+            taker.lost = standing[worker] == "lost"
+            wants = taker.most - len(taker.lanes)
+            if wants and standing[worker] == "live":
+                waiting.setdefault(taker.kind, []).extend([taker] * wants)
+        return waiting
+
+    def _standing(self, worker: str) -> Standing:
+        row = self._rows.worker(worker)
+        if row is None or not row.live:
+            return "lost"
         # A lapsed worker may be declared dead at any moment; it renews first.
-        return row is not None and row.live and row.alive_until > self._now
+        return "live" if row.alive_until > self._now else "lapsed"
 
     def _hand_out(self, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
-        """Each taker is here once for each lane that it wants."""
+        now, save = self._now, self._rows.save_lane
         waiting = iter(takers)
-        taker = next(waiting, None)
+        taker = next(waiting)
         for lane in due:
-            if taker is None:
-                return
-            ready = lane.is_ready(self._now) and not self._waits_for_its_session(lane)
-            self._rows.save_lane(lane)
-            if not ready:
+            save(lane)
+            if not lane.is_ready(now) or self._waits_for_its_session(lane):
                 continue
-            lane.claim(taker.worker, self._now)
+            lane.claim(taker.worker, now)
             taker.lanes.append(lane)
-            taker = next(waiting, None)
+            following = next(waiting, None)
+            if following is None:
+                return
+            taker = following
 
     def _waits_for_its_session(self, lane: Lane) -> bool:
         """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
-        if lane.kind is not Kind.TURN or not self._rows.session_is_busy(lane):
+        if lane.kind is not TURN or not self._rows.session_is_busy(lane):
             return False
         lane.due_at = self._now + SESSION_LOOK_MS
         return True
 
     def _write_leases(self) -> None:
-        claimed = [(taker, lane) for taker in self._takers for lane in taker.lanes]
-        for (taker, lane), batch in zip(claimed, self._rows.batches([lane for _, lane in claimed]), strict=True):
-            taker.leases.append(self._lease(lane, batch))
+        takers = [taker for taker in self._takers if taker.lanes]
+        batches = iter(self._rows.batches([lane for taker in takers for lane in taker.lanes]))
+        for taker in takers:
+            taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]
 
-    def _lease(self, lane: Lane, batch: Batch) -> Lease:
+    def _lease(
+        self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
+    ) -> Lease:
         assert lane.owner is not None
         size = lane.claim_seq - lane.done_seq
-        if lane.kind is Kind.TURN and len(batch.messages) > size and lane.first_at is None:
-            lane.leave_out(batch.messages[size].accepted_at)
+        if len(messages) > size:
+            if lane.first_at is None:
+                lane.leave_out(messages[size].accepted_at)
+            messages = messages[:size]
         lease = Lease(
             lane.kind,
             lane.key,
@@ -253,47 +263,43 @@ class Transaction:
             lane.claim_seq,
             lane.policy,
             lane.claimed_at or self._now,
-            tuple(batch.messages[:size]),
-            batch.delivery,
-            batch.session,
+            tuple(messages),
+            delivery,
+            session,
         )
-        self._note_start(lease)
+        who = (lane.attempt, lane.epoch, lane.owner)
+        if delivery is not None:
+            self._note("delivery.started", lane.key, delivery.id, lane.claim_seq, *who)
+        else:
+            self._note("turn.started", lane.key, lane.number, *who, size, self._now - messages[0].accepted_at)
         return lease
-
-    def _note_start(self, lease: Lease) -> None:
-        who = (lease.attempt, lease.epoch, lease.worker)
-        if lease.delivery is not None:
-            self._note("delivery.started", lease.key, lease.delivery.id, lease.first, *who)
-        elif lease.messages:
-            waited = self._now - lease.messages[0].accepted_at
-            self._note("turn.started", lease.key, lease.number, *who, len(lease.messages), waited)
 
     # Commit
 
-    def commit(self, lease: Lease, outcome: Outcome, taker: Taker | None = None) -> Verdict:
+    def commit(self, lease: Lease, outcome: Outcome, take_next: bool) -> tuple[Verdict, Taker | None]:
+        """The taker, if there is to be one, holds the next lease once `serve` is done."""
+        taker = Taker(lease.worker, lease.kind, 1) if take_next else None
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
-            return self._queue_up(taker, self._already(lane, lease))
-        verdict = self._end(lane, lease, outcome, taker)
-        self._rows.save_lane(lane)
-        return self._queue_up(taker, verdict)
-
-    def _queue_up(self, taker: Taker | None, verdict: Verdict) -> Verdict:
+            verdict = self._already(lane, lease)
+        else:
+            verdict = self._end(lane, lease, outcome, taker)
+            self._rows.save_lane(lane)
         if taker is not None:
-            self.take(taker)
-        return verdict
+            self._takers.append(taker)
+        return verdict, taker
 
     def _already(self, lane: Lane | None, lease: Lease) -> Verdict:
         """The lease is not valid any more. If that is because of this very commit, repeat its answer."""
         verdict = None if lane is None else self._earlier_verdict(lane, lease)
         if verdict is None:
-            name = "turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"
-            place = lease.number if lease.kind is Kind.TURN else lease.first
+            name = "turn.fenced" if lease.kind is TURN else "delivery.fenced"
+            place = lease.number if lease.kind is TURN else lease.first
             self._note(name, lease.key, place, lease.epoch, lease.worker)
         return verdict or "fenced"
 
     def _earlier_verdict(self, lane: Lane, lease: Lease) -> Verdict | None:
-        if lane.kind is Kind.OUT:
+        if lane.kind is OUT:
             settled = self._rows.settled_delivery(lane, lease.first)
             if settled is not None and settled[1] == lease.epoch:
                 return "sent" if settled[0] == "sent" else "failed"
@@ -307,11 +313,12 @@ class Transaction:
         return None
 
     def _end(self, lane: Lane, lease: Lease, outcome: Outcome, taker: Taker | None) -> Verdict:
+        # The two ordinary ends first: a match over all of them takes a while.
+        if isinstance(outcome, Replied):
+            return self._answer(lane, lease, outcome.reply)
+        if isinstance(outcome, Delivered):
+            return self._settle(lane, lease, outcome.receipt, taker)
         match outcome:
-            case Replied(reply):
-                return self._answer(lane, lease, reply)
-            case Delivered(receipt):
-                return self._settle(lane, lease, receipt, taker)
             case RetryLater():
                 return self._retry(lane, lease, outcome)
             case GaveUp(cause):
@@ -336,24 +343,14 @@ class Transaction:
         parts = reply.parts
         if not parts:
             return 0
-        out = self._lane(Kind.OUT, lane.key, lane.policy)
+        out = self._lane(OUT, lane.key, lane.policy)
         in_reply_to = tuple([message.origin_id for message in lease.messages])
         for part, text in enumerate(parts, 1):
             seq = out.arrive(lane.policy, self._now)
-            self._rows.add_delivery(
-                out,
-                Delivery(
-                    id=delivery_id(lane.key, lane.number, part),
-                    conversation=lane.key,
-                    text=text,
-                    turn=lane.number,
-                    part=part,
-                    parts=len(parts),
-                    in_reply_to=in_reply_to,
-                    seq=seq,
-                    queued_at=self._now,
-                ),
-            )
+            id_ = delivery_id(lane.key, lane.number, part)
+            place = (lane.number, part, len(parts))
+            delivery = Delivery(id_, lane.key, text, "reply", *place, in_reply_to, seq, self._now)
+            self._rows.add_delivery(out, delivery)
         self._rows.save_lane(out)
         return len(parts)
 
@@ -390,7 +387,7 @@ class Transaction:
         return "retried"
 
     def _used_up(self, lane: Lane, lease: Lease, outcome: RetryLater) -> bool:
-        if lane.kind is Kind.TURN:
+        if lane.kind is TURN:
             return outcome.counts and lane.policy.failures_used_up(lane.failures + 1)
         return lease.delivery is not None and outcome.at - lease.delivery.queued_at > lane.policy.deliver_for_ms
 
@@ -401,7 +398,7 @@ class Transaction:
             self._give_back(lane, cause="the claim was called off")
 
     def _release(self, lane: Lane, lease: Lease | None = None) -> Verdict:
-        if lane.kind is Kind.TURN and lane.policy.ack == "claim":
+        if lane.kind is TURN and lane.policy.ack == "claim":
             return self._give_up(lane, 'it was stopped in the middle, and ack = "claim" never runs a turn twice', lease)
         self._give_back(lane)
         return "released"
@@ -418,7 +415,7 @@ class Transaction:
 
     def _give_up(self, lane: Lane, cause: str, lease: Lease | None = None) -> Verdict:
         """The batch gets its outcome without an answer, is kept, and the lane goes on."""
-        if lane.kind is Kind.TURN:
+        if lane.kind is TURN:
             agent = (lease or lane).policy.agent
             self._record_turn(lane, "dead_letter", agent, cause=cause)
             self._note("turn.dead_lettered", lane.key, lane.number, lane.attempt, cause)
@@ -427,30 +424,28 @@ class Transaction:
             self._note("delivery.failed", lane.key, lane.claim_seq, lane.attempt, cause)
         lane.complete(self._now)
         self._rows.save_lane(lane)
-        return "dead_letter" if lane.kind is Kind.TURN else "failed"
+        return "dead_letter" if lane.kind is TURN else "failed"
 
     def _record_turn(
         self, lane: Lane, outcome: TurnOutcome, agent: str, *, reply: Reply | None = None, cause: str | None = None
     ) -> None:
-        self._rows.add_turn(
-            lane,
-            TurnView(
-                conversation=lane.key,
-                number=lane.number,
-                first=lane.done_seq + 1,
-                last=lane.claim_seq,
-                outcome=outcome,
-                attempt=lane.attempt,
-                epoch=lane.epoch,
-                worker=lane.owner,
-                agent=agent,
-                started_at=lane.claimed_at or self._now,
-                ended_at=self._now,
-                cause=cause,
-                session=reply.session if reply else None,
-                usage=reply.usage if reply else NO_USAGE,
-            ),
+        turn = TurnView(
+            lane.key,
+            lane.number,
+            lane.done_seq + 1,
+            lane.claim_seq,
+            outcome,
+            lane.attempt,
+            lane.epoch,
+            lane.owner,
+            agent,
+            lane.claimed_at or self._now,
+            self._now,
+            cause,
+            reply.session if reply else None,
+            reply.usage if reply else NO_USAGE,
         )
+        self._rows.add_turn(lane, turn)
 
     # Steering
 
@@ -481,6 +476,9 @@ class Transaction:
         self._note("lane.unparked", conversation, kind.name.lower())
         return True
 
+    def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
+        self._rows.forget(what, keys)
+
     # Facts
 
     def _note(self, name: str, conversation: str | None, *facts: Fact) -> None:
@@ -506,7 +504,7 @@ class Transaction:
         if result == "parked":
             self._note("lane.parked", lane.key, lane.kind.name.lower(), cause)
             return
-        noun, place = ("turn", lane.number) if lane.kind is Kind.TURN else ("delivery", lane.claim_seq)
+        noun, place = ("turn", lane.number) if lane.kind is TURN else ("delivery", lane.claim_seq)
         why = () if retry_at is None else (cause, retry_at)
         self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)
 

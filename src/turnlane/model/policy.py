@@ -51,7 +51,7 @@ class Policy:
     def batch_max(self) -> int:
         return 1 if self.on_busy == "queue" else self.max_batch
 
-    def ready_at(self, *, first: int, latest: int, waiting: int) -> int:
+    def ready_at(self, first: int, latest: int, waiting: int) -> int:
         """When a gathering lane is ready: quiet for the debounce, or max wait since the first, or a full batch."""
         if waiting >= self.batch_max:
             return latest

@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "max wait forgets who was left out",
         f"{TRANSACTION}._lease",
-        "lane.leave_out(batch.messages[size].accepted_at)",
+        "lane.leave_out(messages[size].accepted_at)",
         "pass",
     ),
     # Batches
@@ -181,8 +181,8 @@ MUTANTS = (
     ),
     # Workers
     Mutant("a dead worker may revive", f"{TRANSACTION}.renew", "row is None or not row.live", "row is None"),
-    Mutant("a dead worker claims", f"{TRANSACTION}._may_claim", "row is None or not row.live", "row is None"),
-    Mutant("a lapsed worker claims", f"{TRANSACTION}._may_claim", " and row.alive_until > self._now", ""),
+    Mutant("a dead worker claims", f"{TRANSACTION}._standing", "row is None or not row.live", "row is None"),
+    Mutant("a lapsed worker claims", f"{TRANSACTION}._standing", "row.alive_until > self._now", "True"),
     Mutant("a lost claim is never given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if False and"),
     Mutant("a claim on its way is given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if"),
     Mutant("what is named is given back", f"{TRANSACTION}.renew", "not in known", "not in ()"),

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed, Verdict
 from turnlane.backends.sqlite import file, schema
-from turnlane.backends.sqlite.codec import Row
-from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.backends.sqlite.views import Reader, Views
 from turnlane.backends.sqlite.writer import Call, Group, Verb, Writer
 from turnlane.backends.transaction import Taker, Transaction
@@ -20,7 +18,7 @@ from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event, event_of
-from turnlane.model.lane import Kind, LaneState
+from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.turn import Outcome
 from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
@@ -105,6 +103,7 @@ class SqliteBackend:
     def _call(
         self,
         verb: Verb,
+        arguments: tuple[Any, ...] = (),
         lanes: Sequence[tuple[Kind, str]] = (),
         origins: Sequence[tuple[str, str]] = (),
         finish: Callable[[Any], Any] | None = None,
@@ -113,7 +112,7 @@ class SqliteBackend:
         if self._writer is None:
             raise BackendUnavailable("the backend is not open; call open() first")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Call(verb, future, lanes, origins, finish, waits))
+        self._writer.submit(Call(verb, arguments, future, lanes, origins, finish, waits))
         return future
 
     def _report(self, group: Group) -> None:
@@ -149,19 +148,19 @@ class SqliteBackend:
         leases = answer if isinstance(answer, list) else [answer.next] if isinstance(answer, Committed) else []
         for lease in leases:
             if isinstance(lease, Lease) and self._writer is not None:
-                self._call(partial(Transaction.give_back, lease=lease), [(lease.kind, lease.key)])
+                self._call(Transaction.give_back, (lease,), [(lease.kind, lease.key)])
 
     # Workers
 
     async def join(self, worker: str, term_ms: int) -> None:
-        await self._call(lambda t: t.join(worker, term_ms))
+        await self._call(Transaction.join, (worker, term_ms))
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
-        renewed: bool = await self._call(lambda t: t.renew(worker, term_ms, held))
+        renewed: bool = await self._call(Transaction.renew, (worker, term_ms, held))
         return renewed
 
     async def leave(self, worker: str) -> None:
-        await self._call(lambda t: t.leave(worker))
+        await self._call(Transaction.leave, (worker,))
 
     async def reap(self) -> int:
         lanes: int = await self._call(Transaction.reap)
@@ -171,11 +170,9 @@ class SqliteBackend:
 
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
         messages = [arrival.message for arrival in arrivals]
-        accepted: list[Acceptance] = await self._call(
-            lambda t: t.accept(arrivals),
-            lanes=[(Kind.TURN, message.conversation) for message in messages],
-            origins=[(message.channel, message.origin_id) for message in messages],
-        )
+        places = [(TURN, message.conversation) for message in messages]
+        origins = [(message.channel, message.origin_id) for message in messages]
+        accepted: list[Acceptance] = await self._call(Transaction.accept, (arrivals,), places, origins)
         return accepted
 
     async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
@@ -192,26 +189,23 @@ class SqliteBackend:
         return leases
 
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
-        def commit(transaction: Transaction) -> tuple[Verdict, Taker | None]:
-            taker = Taker(lease.worker, lease.kind, 1) if take_next else None
-            return transaction.commit(lease, outcome, taker), taker
-
-        future = self._call(commit, lanes=[(lease.kind, lease.key), (Kind.OUT, lease.key)], finish=_committed)
+        places = ((TURN, lease.key), (OUT, lease.key)) if lease.kind is TURN else ((OUT, lease.key),)
+        future = self._call(Transaction.commit, (lease, outcome, take_next), places, finish=_committed)
         committed: Committed = await self._unless_called_off(future)
         return committed
 
     # Steering
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        done: bool = await self._call(lambda t: t.pause(conversation, kind))
+        done: bool = await self._call(Transaction.pause, (conversation, kind))
         return done
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        done: bool = await self._call(lambda t: t.resume(conversation, kind))
+        done: bool = await self._call(Transaction.resume, (conversation, kind))
         return done
 
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        done: bool = await self._call(lambda t: t.unpark(conversation, kind))
+        done: bool = await self._call(Transaction.unpark, (conversation, kind))
         return done
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
@@ -229,7 +223,7 @@ class SqliteBackend:
         gone, after = 0, start
         look = partial(Views.page, name=f"old_{plural}", before=before, limit=FORGET_ROWS)
         while rows := await self._read(partial(look, after=after)):
-            await self._call(partial(_delete, name=f"forget_{noun}", rows=rows))
+            await self._call(Transaction.forget, (noun, rows))
             gone, after = gone + len(rows), (rows[-1][0], rows[-1][1])
         return gone
 
@@ -291,11 +285,6 @@ async def _is_set(event: asyncio.Event, within: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _delete(transaction: Transaction, name: str, rows: Sequence[Row]) -> None:
-    assert isinstance(transaction.rows, SqliteRows)
-    transaction.rows.delete(name, rows)
 
 
 def _committed(answer: tuple[Verdict, Taker | None]) -> Committed:

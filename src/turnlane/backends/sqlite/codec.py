@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from turnlane.backends.sqlite.queries import SQL
-from turnlane.model.delivery import Delivery
+from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Attachment, Message, channel_of
@@ -20,6 +20,9 @@ from turnlane.model.usage import Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 Row = Sequence[Any]
+
+NOTHING = -1
+"""Written as NULL by the statements that are run for every message. Nothing that is stored can be this number."""
 
 POLICIES_KEPT_MAX = 1000
 """How many policy objects are known by their id."""
@@ -134,12 +137,12 @@ def moving_columns(lane: StoredLane) -> Row:
         lane.claim_seq,
         lane.number,
         lane.attempt,
-        lane.first_at,
-        lane.ready_at,
-        lane.due_at,
-        lane.owner,
+        NOTHING if lane.first_at is None else lane.first_at,
+        NOTHING if lane.ready_at is None else lane.ready_at,
+        NOTHING if lane.due_at is None else lane.due_at,
+        NOTHING if lane.owner is None else lane.owner,
         lane.epoch,
-        lane.claimed_at,
+        NOTHING if lane.claimed_at is None else lane.claimed_at,
         lane.id,
     )
 
@@ -164,9 +167,9 @@ def message_row(lane: int, message: Message) -> Row:
         message.accepted_at,
         message.origin_id,
         message.sender,
-        message.sent_at,
+        NOTHING if message.sent_at is None else message.sent_at,
         message.text,
-        to_text(message.attachments) if message.attachments else None,
+        to_text(message.attachments) if message.attachments else NOTHING,
     )
 
 
@@ -197,6 +200,19 @@ def delivery_row(lane: int, delivery: Delivery) -> Row:
         delivery.text,
         to_text(delivery.in_reply_to),
         delivery.queued_at,
+    )
+
+
+def settled_row(lane: StoredLane, state: DeliveryState, at: int, receipt: str | None, cause: str | None) -> Row:
+    return (
+        lane.id,
+        lane.claim_seq,
+        state,
+        at,
+        lane.attempt,
+        lane.epoch,
+        NOTHING if receipt is None else receipt,
+        NOTHING if cause is None else cause,
     )
 
 
@@ -257,8 +273,8 @@ def turn_row(lane: int, turn: TurnView) -> Row:
         turn.agent,
         turn.started_at,
         turn.ended_at,
-        turn.cause,
-        turn.session,
+        NOTHING if turn.cause is None else turn.cause,
+        NOTHING if turn.session is None else turn.session,
         *usage_columns(turn.usage),
     )
 

@@ -1,4 +1,5 @@
 -- Every statement that touches rows. `-- name:` starts one; the lines below it say what it is for.
+-- Where `nullif(?, -1)` stands, codec.py binds -1 for nothing: Python's driver takes as long over a None as over a column.
 
 -- name: lanes_by_key
 -- The lanes that a group of calls is about, in one probe each.
@@ -33,12 +34,13 @@ INSERT INTO policy (text) VALUES (?) ON CONFLICT (text) DO UPDATE SET text = exc
 SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
-INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO lane VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
-    next_seq = ?, done_seq = ?, claim_seq = ?, number = ?, attempt = ?, first_at = ?, ready_at = ?, due_at = ?, owner = ?,
-    epoch = ?, claimed_at = ?
+    next_seq = ?, done_seq = ?, claim_seq = ?, number = ?, attempt = ?, first_at = nullif(?, -1), ready_at = nullif(?, -1),
+    due_at = nullif(?, -1), owner = nullif(?, -1), epoch = ?, claimed_at = nullif(?, -1)
 WHERE id = ?
 
 -- name: set_lane
@@ -54,7 +56,7 @@ INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES (?, ?, ?, ?, ?)
 
 -- name: insert_message
 INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
 
 -- name: messages_of_batches
 -- The batches of many lanes at once; each range is [lane, first, last].
@@ -90,7 +92,8 @@ UPDATE session SET shared = 1 WHERE agent = ?1 AND handle = ?2
 INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL)
 
 -- name: settle_delivery
-UPDATE delivery SET state = ?3, settled_at = ?4, attempt = ?5, epoch = ?6, receipt = ?7, cause = ?8
+UPDATE delivery SET
+    state = ?3, settled_at = ?4, attempt = ?5, epoch = ?6, receipt = nullif(?7, -1), cause = nullif(?8, -1)
 WHERE lane = ?1 AND seq = ?2
 
 -- name: deliveries_of_batches
@@ -101,7 +104,7 @@ CROSS JOIN delivery AS d ON d.lane = batch.value ->> 0 AND d.seq = batch.value -
 SELECT state, epoch FROM delivery WHERE lane = ? AND seq = ? AND state != 'queued'
 
 -- name: insert_turn
-INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), ?, ?, ?, ?)
 
 -- name: turn
 SELECT * FROM turn WHERE lane = ? AND number = ?

@@ -14,7 +14,7 @@ from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.transaction import Batch, WorkerRow
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
-from turnlane.model.lane import Kind, Lane
+from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
@@ -85,10 +85,11 @@ class SqliteRows:
 
     # Lanes
 
-    def lane(self, kind: Kind, key: str) -> Lane | None:
-        if (kind, key) not in self._lanes:
-            self.expect_lanes([(kind, key)])
-        return self._lanes[kind, key]
+    def lane(self, kind: Kind, key: str) -> StoredLane | None:
+        place = (kind, key)
+        if place not in self._lanes:
+            self.expect_lanes([place])
+        return self._lanes[place]
 
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
         lane = StoredLane(kind, key, policy, id=self._new_id(kind, key), sessions={})
@@ -98,16 +99,15 @@ class SqliteRows:
 
     def _new_id(self, kind: Kind, key: str) -> int:
         """A conversation's lanes lie side by side, as they change together: fewer pages in every commit."""
-        turn = self.lane(Kind.TURN, key) if kind is Kind.OUT else None
-        if isinstance(turn, StoredLane):
+        turn = self.lane(TURN, key) if kind is OUT else None
+        if turn is not None:
             return turn.id + 1
         if self._last_id is None:
             self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
         self._last_id += 2 - self._last_id % 2
         return self._last_id
 
-    def save_lane(self, lane: Lane) -> None:
-        assert isinstance(lane, StoredLane)
+    def save_lane(self, lane: StoredLane) -> None:
         self._changed[lane.id] = lane
 
     def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterator[Lane]:
@@ -131,7 +131,7 @@ class SqliteRows:
 
     def _with_sessions(self, lanes: Sequence[StoredLane]) -> Sequence[StoredLane]:
         """Read at once what will be asked of each."""
-        self._read_sessions([lane for lane in lanes if lane.sessions is None and lane.kind is Kind.TURN])
+        self._read_sessions([lane for lane in lanes if lane.sessions is None and lane.kind is TURN])
         return lanes
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
@@ -142,7 +142,7 @@ class SqliteRows:
         self._resolve(self._execute(SQL["lanes_of_the_dead"]).fetchall())
         return [lane for lane in self._lanes.values() if lane is not None and self._is_orphan(lane)]
 
-    def _is_orphan(self, lane: Lane) -> bool:
+    def _is_orphan(self, lane: StoredLane) -> bool:
         if lane.owner is None:
             return False
         worker = self.worker(lane.owner)
@@ -151,12 +151,12 @@ class SqliteRows:
     # Messages
 
     def origin(self, channel: str, origin_id: str) -> int | None:
-        if (channel, origin_id) not in self._origins:
-            self.expect_origins([(channel, origin_id)])
-        return self._origins[channel, origin_id]
+        place = (channel, origin_id)
+        if place not in self._origins:
+            self.expect_origins([place])
+        return self._origins[place]
 
-    def add_message(self, lane: Lane, message: Message) -> None:
-        assert isinstance(lane, StoredLane)
+    def add_message(self, lane: StoredLane, message: Message) -> None:
         self._origins[message.channel, message.origin_id] = message.seq
         self._messages[lane.id, message.seq] = message
         row = codec.message_row(lane.id, message)
@@ -164,18 +164,17 @@ class SqliteRows:
         self._writes["insert_origin"].append(origin)
         self._writes["insert_message"].append(row)
 
-    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]:
-        stored = [lane for lane in lanes if isinstance(lane, StoredLane)]
-        self._read_messages([lane for lane in stored if lane.kind is Kind.TURN])
-        self._read_deliveries([lane for lane in stored if lane.kind is Kind.OUT])
-        return [self._batch(lane) for lane in stored]
+    def batches(self, lanes: Sequence[StoredLane]) -> Sequence[Batch]:
+        self._read_messages([lane for lane in lanes if lane.kind is TURN])
+        self._read_deliveries([lane for lane in lanes if lane.kind is OUT])
+        return [self._batch(lane) for lane in lanes]
 
     def _batch(self, lane: StoredLane) -> Batch:
-        if lane.kind is Kind.OUT:
-            return Batch(delivery=self._deliveries[lane.id, lane.claim_seq])
+        if lane.kind is OUT:
+            return (), self._deliveries[lane.id, lane.claim_seq], None
         last = min(lane.claim_seq + 1, lane.next_seq)
         messages = [self._messages[lane.id, seq] for seq in range(lane.done_seq + 1, last + 1)]
-        return Batch(messages=messages, session=(lane.sessions or {}).get(lane.policy.agent))
+        return messages, None, lane.sessions.get(lane.policy.agent) if lane.sessions else None
 
     def _read_messages(self, lanes: Sequence[StoredLane]) -> None:
         ranges, keys = [], {}
@@ -200,48 +199,39 @@ class SqliteRows:
 
     # What follows from a commit
 
-    def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
-        assert isinstance(lane, StoredLane)
+    def add_delivery(self, lane: StoredLane, delivery: Delivery) -> None:
         self._deliveries[lane.id, delivery.seq] = delivery
         self._writes["insert_delivery"].append(codec.delivery_row(lane.id, delivery))
 
     def settle_delivery(
-        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
+        self, lane: StoredLane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
     ) -> None:
-        assert isinstance(lane, StoredLane)
-        place = (lane.id, lane.claim_seq)
-        self._settled[place] = (state, lane.epoch)
-        row = (*place, state, self._now, lane.attempt, lane.epoch, receipt, cause)
-        self._writes["settle_delivery"].append(row)
+        self._settled[lane.id, lane.claim_seq] = (state, lane.epoch)
+        self._writes["settle_delivery"].append(codec.settled_row(lane, state, self._now, receipt, cause))
 
-    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
-        assert isinstance(lane, StoredLane)
+    def settled_delivery(self, lane: StoredLane, seq: int) -> tuple[DeliveryState, int] | None:
         known = self._settled.get((lane.id, seq))
         if known is not None:
             return known
         row: tuple[DeliveryState, int] | None = self._execute(SQL["settled_delivery"], (lane.id, seq)).fetchone()
         return row
 
-    def add_turn(self, lane: Lane, turn: TurnView) -> None:
-        assert isinstance(lane, StoredLane)
+    def add_turn(self, lane: StoredLane, turn: TurnView) -> None:
         self._turns[lane.id, turn.number] = turn
         self._writes["insert_turn"].append(codec.turn_row(lane.id, turn))
 
-    def turn(self, lane: Lane, number: int) -> TurnView | None:
-        assert isinstance(lane, StoredLane)
+    def turn(self, lane: StoredLane, number: int) -> TurnView | None:
         known = self._turns.get((lane.id, number))
         if known is not None:
             return known
         row = self._execute(SQL["turn"], (lane.id, number)).fetchone()
         return None if row is None else codec.turn_from(row, lane.key)
 
-    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
-        assert isinstance(lane, StoredLane)
+    def add_attempt(self, lane: StoredLane, attempt: AttemptView) -> None:
         self._attempts[lane.id, attempt.epoch] = attempt
         self._writes["insert_attempt"].append(codec.attempt_row(lane.id, attempt))
 
-    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None:
-        assert isinstance(lane, StoredLane)
+    def attempt(self, lane: StoredLane, epoch: int) -> AttemptView | None:
         known = self._attempts.get((lane.id, epoch))
         if known is not None:
             return known
@@ -261,8 +251,7 @@ class SqliteRows:
             lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
             lane.shared |= {row[1]} if row[9] else frozenset()
 
-    def save_session(self, lane: Lane, agent: str, session: Session) -> None:
-        assert isinstance(lane, StoredLane)
+    def save_session(self, lane: StoredLane, agent: str, session: Session) -> None:
         if lane.sessions is None:
             self._read_sessions([lane])
         known = (lane.sessions or {}).get(agent)
@@ -286,8 +275,7 @@ class SqliteRows:
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
         return self._resolve(self._execute(SQL["twins"], (agent, handle, lane.id)).fetchall())
 
-    def session_is_busy(self, lane: Lane) -> bool:
-        assert isinstance(lane, StoredLane)
+    def session_is_busy(self, lane: StoredLane) -> bool:
         if lane.sessions is None:
             self._read_sessions([lane])
         agent = lane.policy.agent
@@ -339,9 +327,8 @@ class SqliteRows:
                 self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
         self._write("move_lane", [codec.moving_columns(lane) for lane in self._changed.values()])
 
-    def delete(self, name: str, rows: Sequence[Row]) -> None:
-        """Rows that nothing refers to any more, by their keys."""
-        self._write(name, rows)
+    def forget(self, what: str, keys: Sequence[Row]) -> None:
+        self._write(f"forget_{what}", keys)
 
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         if rows:

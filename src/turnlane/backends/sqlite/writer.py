@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from turnlane.backends.sqlite import file
 from turnlane.backends.sqlite.believed import Believed
@@ -27,6 +27,9 @@ from turnlane.model.event import Noted
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 
+if TYPE_CHECKING:
+    from turnlane.backends.transaction import Rows
+
 GROUP_CALLS_MAX = 1000
 """So that one group's transaction, and with it everybody's latency, stays short."""
 
@@ -36,7 +39,8 @@ POLL_SECONDS = 0.02
 TROUBLE_SECONDS = 1.0
 """How long those who wait are left alone after serving them failed."""
 
-Verb = Callable[[Transaction], Any]
+Verb = Callable[..., Any]
+"""Of a transaction, called with it and the arguments."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +48,7 @@ class Call:
     """One verb of somebody who waits for its answer."""
 
     verb: Verb
+    arguments: tuple[Any, ...]
     future: asyncio.Future[Any]
     lanes: Sequence[tuple[Kind, str]] = ()
     origins: Sequence[tuple[str, str]] = ()
@@ -218,8 +223,9 @@ class Writer:
         self._believed.check()
         rows = SqliteRows(self._connection, self._policies, self._believed, now)
         self._read_ahead(rows, calls)
-        transaction = Transaction(rows, now)
-        answers = [call.verb(transaction) for call in calls]
+        # It hands back only lanes that these rows gave it, so each of them knows its row.
+        transaction = Transaction(cast("Rows", rows), now)
+        answers = [call.verb(transaction, *call.arguments) for call in calls]
         invited = self._invite_the_waiting(transaction)
         transaction.serve()
         rows.flush(transaction.noted)
@@ -230,7 +236,10 @@ class Writer:
         """The transaction is durable: only now may anybody believe it."""
         self._believed.keep(self._touched, self._clock.now())
         for call, answer in zip(calls, answers, strict=True):
-            self._settle(group, call, answer)
+            if call.waits is not None and not call.waits.leases and not call.waits.lost:
+                self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
+            else:
+                group.answers.append((call.future, call.finish(answer) if call.finish else answer))
         self._serve_the_waiting(group, invited)
         return group
 
@@ -238,12 +247,6 @@ class Writer:
     def _read_ahead(rows: SqliteRows, calls: Sequence[Call]) -> None:
         rows.expect_lanes([place for call in calls for place in call.lanes])
         rows.expect_origins([origin for call in calls for origin in call.origins])
-
-    def _settle(self, group: Group, call: Call, answer: Any) -> None:
-        if call.waits is not None and not call.waits.leases and not call.waits.lost:
-            self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
-            return
-        group.answers.append((call.future, call.finish(answer) if call.finish else answer))
 
     # Those who wait
 
