@@ -19,5 +19,5 @@ async def receive(messages: Sequence[Message], *, backend: Backend, policy_for: 
         return Received()
     arrivals = [Arrival(message, policy_for(message.channel)) for message in messages]
     acceptances = await backend.accept(arrivals)
-    accepted = sum(1 for acceptance in acceptances if acceptance.verdict == "accepted")
+    accepted = len([acceptance for acceptance in acceptances if acceptance.verdict == "accepted"])
     return Received(accepted=accepted, duplicates=len(acceptances) - accepted)

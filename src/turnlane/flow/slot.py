@@ -35,6 +35,9 @@ class Phase(Enum):
     ENDING = auto()
 
 
+IDLE, CLAIMING, RUNNING, ENDING = Phase
+
+
 class Slot:
     """Claims, runs, commits, and goes on with what the commit hands over, until it is told to finish.
 
@@ -61,7 +64,7 @@ class Slot:
         self._worker_id = worker_id
         self._is_ours = is_ours
         self._on_lost = on_lost
-        self._phase = Phase.IDLE
+        self._phase = IDLE
         self._finishing = False
         self._ending = False
         self._interrupted: Outcome | None = None
@@ -78,20 +81,20 @@ class Slot:
     def finish(self) -> None:
         """Take what is due right now, but do not wait for more; on a turn lane, take nothing more at all."""
         self._finishing = True
-        if self._phase is Phase.CLAIMING:
+        if self._phase is CLAIMING:
             self._cancel()
 
     def give_back(self) -> None:
         """Stop the run, release its lease without blame, and take nothing more at all."""
         self._finishing = self._ending = True
-        if self._phase is Phase.RUNNING:
+        if self._phase is RUNNING:
             self._interrupted = Released()
-        if self._phase in (Phase.RUNNING, Phase.CLAIMING):
+        if self._phase in (RUNNING, CLAIMING):
             self._cancel()
 
     def stop_if_late(self) -> None:
         """Asked now and then. One look at all slots is much cheaper than a timer for each run."""
-        if self._phase is Phase.RUNNING and self._clock.monotonic() >= self._stop_at and self._interrupted is None:
+        if self._phase is RUNNING and self._clock.monotonic() >= self._stop_at and self._interrupted is None:
             assert self.lease is not None
             self._interrupted = self._work.late(self.lease)
             self._cancel()
@@ -99,7 +102,7 @@ class Slot:
     def abandon(self) -> None:
         """The lease is lost: stop the run; whatever it would say is void."""
         self._abandoned = True
-        if self._phase is Phase.RUNNING:
+        if self._phase is RUNNING:
             self._cancel()
 
     def _cancel(self) -> None:
@@ -140,14 +143,14 @@ class Slot:
 
     async def _claim(self) -> Lease | None:
         while self._takes_more:
-            self._phase = Phase.CLAIMING
+            self._phase = CLAIMING
             try:
                 return await self._claim_as(await self._worker_id())
             except asyncio.CancelledError:
                 if not self._was_told():
                     raise
             finally:
-                self._phase = Phase.IDLE
+                self._phase = IDLE
         return None
 
     async def _claim_as(self, worker: str) -> Lease | None:
@@ -165,14 +168,14 @@ class Slot:
         outcome = await self._outcome(lease) if self._is_ours(lease) else None
         if outcome is None:
             return None
-        self._phase = Phase.ENDING
+        self._phase = ENDING
         try:
             return await self._commit(lease, outcome)
         finally:
-            self._phase = Phase.IDLE
+            self._phase = IDLE
 
     async def _outcome(self, lease: Lease) -> Outcome | None:
-        self._phase = Phase.RUNNING
+        self._phase = RUNNING
         self._interrupted = None
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
@@ -182,7 +185,7 @@ class Slot:
                 raise
             return self._interrupted
         finally:
-            self._phase = Phase.IDLE
+            self._phase = IDLE
 
     async def _commit(self, lease: Lease, outcome: Outcome) -> Lease | None:
         """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""

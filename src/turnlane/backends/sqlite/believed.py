@@ -8,8 +8,12 @@ from collections.abc import Iterable
 from turnlane.backends.sqlite.codec import StoredLane
 from turnlane.backends.transaction import WorkerRow
 from turnlane.model.lane import Kind
+from turnlane.model.message import Message
 
 LANES_MAX = 10_000
+MESSAGES_MAX = 10_000
+MESSAGE_CHARACTERS_MAX = 4_000
+"""A longer message is read again when its turn comes."""
 UNKNOWN = 0
 """As the time before which nothing is due: anything may be due now."""
 NEVER = 1 << 62
@@ -26,6 +30,8 @@ class Believed:
         self._version = -1
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
+        self.messages: dict[tuple[int, int], Message] = {}
+        """By lane and place: those that wait for their turn. A message never changes."""
         self.workers: dict[str, WorkerRow | None] = {}
         self._nothing_due_before: dict[Kind, int] = {}
 
@@ -38,6 +44,7 @@ class Believed:
 
     def clear(self) -> None:
         self.lanes.clear()
+        self.messages.clear()
         self.workers.clear()
         self._nothing_due_before.clear()
 
@@ -48,14 +55,18 @@ class Believed:
             self.lanes[lane.kind, lane.key] = lane
             if lane.due_at is not None and lane.due_at < self.nothing_due_before(lane.kind):
                 self._nothing_due_before[lane.kind] = lane.due_at
-        if now >= self._sweep_at or len(self.lanes) > LANES_MAX:
+        if now >= self._sweep_at or len(self.lanes) > LANES_MAX or len(self.messages) > MESSAGES_MAX:
             self.sweep(now)
 
     def sweep(self, now: int) -> None:
         """An idle conversation costs nothing: what was not used for a while goes."""
         if len(self.lanes) > LANES_MAX:
             self.lanes.clear()
-        for place in [place for place, lane in self.lanes.items() if lane.used_at <= now - self._idle_after_ms]:
+        if len(self.messages) > MESSAGES_MAX:
+            self.messages.clear()
+        old = now - self._idle_after_ms
+        self.messages = {place: message for place, message in self.messages.items() if message.accepted_at > old}
+        for place in [place for place, lane in self.lanes.items() if lane.used_at <= old]:
             del self.lanes[place]
         self._sweep_at = now + self._idle_after_ms // 4
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 
 from turnlane.backends.sqlite import codec
-from turnlane.backends.sqlite.believed import Believed
+from turnlane.backends.sqlite.believed import MESSAGE_CHARACTERS_MAX, Believed
 from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.transaction import Batch, WorkerRow
@@ -158,7 +158,8 @@ class SqliteRows:
 
     def add_message(self, lane: StoredLane, message: Message) -> None:
         self._origins[message.channel, message.origin_id] = message.seq
-        self._messages[lane.id, message.seq] = message
+        keep = self._believed.messages if len(message.text) <= MESSAGE_CHARACTERS_MAX else self._messages
+        keep[lane.id, message.seq] = message
         row = codec.message_row(lane.id, message)
         origin = (lane.id, message.seq, message.accepted_at, message.channel, message.origin_id)
         self._writes["insert_origin"].append(origin)
@@ -172,17 +173,22 @@ class SqliteRows:
     def _batch(self, lane: StoredLane) -> Batch:
         if lane.kind is OUT:
             return (), self._deliveries[lane.id, lane.claim_seq], None
-        last = min(lane.claim_seq + 1, lane.next_seq)
-        messages = [self._messages[lane.id, seq] for seq in range(lane.done_seq + 1, last + 1)]
+        messages = [self._message(lane.id, seq) for seq in _places_read(lane)]
+        # Who holds the lease has them now; who runs the batch again reads them.
+        for seq in range(lane.done_seq + 1, lane.claim_seq + 1):
+            self._believed.messages.pop((lane.id, seq), None)
         return messages, None, lane.sessions.get(lane.policy.agent) if lane.sessions else None
+
+    def _message(self, lane: int, seq: int) -> Message:
+        return self._believed.messages.get((lane, seq)) or self._messages[lane, seq]
 
     def _read_messages(self, lanes: Sequence[StoredLane]) -> None:
         ranges, keys = [], {}
+        at_hand = self._believed.messages
         for lane in lanes:
-            last = min(lane.claim_seq + 1, lane.next_seq)
-            # A batch that arrived in this transaction is at hand; what is older lies below it.
-            if (lane.id, lane.done_seq + 1) not in self._messages:
-                ranges.append((lane.id, lane.done_seq + 1, last))
+            places = _places_read(lane)
+            if not all((lane.id, seq) in at_hand or (lane.id, seq) in self._messages for seq in places):
+                ranges.append((lane.id, places[0], places[-1]))
                 keys[lane.id] = lane.key
         if not ranges:
             return
@@ -333,6 +339,11 @@ class SqliteRows:
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             self._connection.executemany(SQL[name], rows)
+
+
+def _places_read(lane: Lane) -> range:
+    """The batch of a turn lane, and the one message after it if there is one."""
+    return range(lane.done_seq + 1, min(lane.claim_seq + 1, lane.next_seq) + 1)
 
 
 def _is_due(lane: Lane, now: int) -> bool:
