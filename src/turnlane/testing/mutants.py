@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "two conversations run one session at once",
         f"{TRANSACTION}._waits_for_its_session",
-        "if lane.kind is not Kind.TURN or not self._rows.session_is_busy(lane):",
+        "if lane.kind is not TURN or not self._rows.session_is_busy(lane):",
         "if True:",
     ),
     Mutant(
@@ -194,7 +194,7 @@ MUTANTS = (
         "a duplicate still wakes its lane",
         f"{TRANSACTION}._accept",
         "if seen is not None:",
-        "if seen is not None and self._lane(Kind.TURN, message.conversation, policy).arrive(policy, self._now):",
+        "if seen is not None and self._lane(TURN, message.conversation, policy).arrive(policy, self._now):",
     ),
     Mutant(
         "a commit cannot be repeated",
@@ -214,7 +214,7 @@ MUTANTS = (
         "a failed sending lets the next one pass",
         f"{TRANSACTION}._retry",
         "self._used_up(lane, lease, outcome)",
-        "lane.kind is Kind.OUT",
+        "lane.kind is OUT",
     ),
     Mutant("take_next ignores pause", f"{TRANSACTION}._go_on", " and not lane.paused", ""),
     Mutant(
