@@ -20,8 +20,9 @@ def checked(reply: Reply) -> Reply:
             raise AgentFailed("the reply contains a NUL or half a surrogate pair; answer in plain Unicode text")
     if reply.session is not None and not _is_storable(reply.session):
         raise AgentRefused("the reply's session is no plain text; give the handle as text, or None")
-    if not all(isinstance(tokens, int) and 0 <= tokens <= TOKENS_MAX for tokens in _tokens(reply.usage)):
-        raise AgentRefused(f"the reply's usage is no count of tokens; give whole numbers from 0 to {TOKENS_MAX}")
+    for tokens in _tokens(reply.usage):
+        if not isinstance(tokens, int) or not 0 <= tokens <= TOKENS_MAX:
+            raise AgentRefused(f"the reply's usage is no count of tokens; give whole numbers from 0 to {TOKENS_MAX}")
     return reply
 
 
@@ -34,7 +35,12 @@ def kind_of(value: object) -> str:
 
 
 def _is_storable(text: object) -> bool:
+    if not isinstance(text, str) or "\0" in text:
+        return False
+    if text.isascii():
+        return True
     try:
-        return isinstance(text, str) and b"\0" not in text.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
+    return True
