@@ -22,7 +22,10 @@ Place = tuple[Kind, str]
 
 
 class Believed:
-    """Believed only while nobody else has written to the file, which is asked under the lock of each transaction."""
+    """Believed only while nobody else has written to the file, which is asked under the lock of each transaction.
+
+    Messages stay: once stored, one never changes.
+    """
 
     def __init__(self, connection: sqlite3.Connection, idle_after_ms: int) -> None:
         self._connection = connection
@@ -31,7 +34,7 @@ class Believed:
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
         self.messages: dict[tuple[int, int], Message] = {}
-        """By lane and place: those that wait for their turn. A message never changes."""
+        """By lane and place: those that wait for their turn."""
         self.workers: dict[str, WorkerRow | None] = {}
         self._nothing_due_before: dict[Kind, int] = {}
 
@@ -39,12 +42,16 @@ class Believed:
         """Called inside the transaction. What another process may have changed is forgotten."""
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
-            self.clear()
+            self._forget_what_changes()
             self._version = version
 
     def clear(self) -> None:
-        self.lanes.clear()
+        """A transaction was undone: nothing that it told may be believed."""
+        self._forget_what_changes()
         self.messages.clear()
+
+    def _forget_what_changes(self) -> None:
+        self.lanes.clear()
         self.workers.clear()
         self._nothing_due_before.clear()
 

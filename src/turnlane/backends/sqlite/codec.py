@@ -104,28 +104,29 @@ KINDS = tuple(Kind)
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
-    owner, epoch, claimed_at, policy, failures, retry_at, paused, parked = row[11:]
+    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked = row[11:]
+    policy = policies.policy(policy_number)
     return StoredLane(
-        kind=KINDS[kind],
-        key=key,
-        policy=policies.policy(policy),
-        next_seq=next_seq,
-        done_seq=done_seq,
-        claim_seq=claim_seq,
-        number=number,
-        attempt=attempt,
-        failures=failures,
-        first_at=first_at,
-        ready_at=ready_at,
-        retry_at=retry_at,
-        due_at=due_at,
-        paused=bool(paused),
-        parked=bool(parked),
-        owner=owner,
-        epoch=epoch,
-        claimed_at=claimed_at,
-        id=id_,
-        steady=(policies.policy(policy), failures, retry_at, bool(paused), bool(parked)),
+        KINDS[kind],
+        key,
+        policy,
+        next_seq,
+        done_seq,
+        claim_seq,
+        number,
+        attempt,
+        failures,
+        first_at,
+        ready_at,
+        retry_at,
+        due_at,
+        bool(paused),
+        bool(parked),
+        owner,
+        epoch,
+        claimed_at,
+        id_,
+        steady=(policy, failures, retry_at, bool(paused), bool(parked)),
     )
 
 

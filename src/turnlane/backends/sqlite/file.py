@@ -15,7 +15,9 @@ from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
 
 BUSY_TIMEOUT_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 0.0002
-"""How often a process looks whether another one has let go of the file."""
+"""How often the process that is next looks whether the other one has let go of the file."""
+GATE_LOOK_SECONDS = 0.001
+"""How often the others look: whoever comes next has as long as a whole transaction to notice."""
 WAL_PAGES_BEFORE_CHECKPOINT = 4000
 SQLITE_VERSION_MIN = (3, 38, 0)
 
@@ -125,22 +127,21 @@ class FileLock:
         self._gate = _lock_file(f"{path}-gate")
 
     def __enter__(self) -> None:
-        tries = int(self._seconds_max / LOCK_LOOK_SECONDS)
-        self._take(self._gate, tries)
+        self._take(self._gate, GATE_LOOK_SECONDS)
         try:
-            self._take(self._file, tries)
+            self._take(self._file, LOCK_LOOK_SECONDS)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _take(self, fd: int, tries: int) -> None:
-        for _ in range(tries):
+    def _take(self, fd: int, look_seconds: float) -> None:
+        for _ in range(int(self._seconds_max / look_seconds)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(LOCK_LOOK_SECONDS)
+                time.sleep(look_seconds)
             else:
                 return
         raise BackendUnavailable(f"{self._path}: another process holds the file and does not move; resume it or end it")
