@@ -158,6 +158,9 @@ class Backend(Protocol):
     async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
         """The latest messages, turns, attempts and deliveries of a conversation, oldest first. None: never heard of."""
 
+    async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
+        """The conversation and the place in it of a message, as long as its id is remembered. None: never heard of."""
+
     async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
         """What left or will leave the conversation, in order, after that place in its outbox."""
 

@@ -305,6 +305,11 @@ class MemoryBackend:
             sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
         )
 
+    async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
+        stored = (message for messages in self._rows.messages.values() for message in messages.values())
+        named = (message for message in stored if (message.channel, message.origin_id) == (channel, origin_id))
+        return next(((message.conversation, message.seq) for message in named), None)
+
     def _deliveries_of(self, conversation: str) -> list[DeliveryView]:
         return [self._view(delivery) for delivery in self._rows.outgoing.get(conversation, {}).values()]
 

@@ -32,6 +32,8 @@ class LaneView:
     ready_at: int | None = None
     retry_at: int | None = None
     due_at: int | None = None
+    batch: int = 0
+    """How many of those pending are in the open batch, the one that runs or is tried again."""
 
     @classmethod
     def of(cls, lane: Lane, now: int) -> LaneView:
@@ -51,6 +53,7 @@ class LaneView:
             ready_at=lane.ready_at,
             retry_at=lane.retry_at,
             due_at=lane.due_at,
+            batch=lane.claim_seq - lane.done_seq,
         )
 
 

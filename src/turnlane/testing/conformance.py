@@ -946,6 +946,13 @@ class BackendConformance:
         assert await backend.deliveries(ALICE) == []
         assert await backend.dead_letters() == []
 
+    async def test_a_message_is_found_by_its_channel_and_id(self, backend: Backend) -> None:
+        await accept(backend, arrival("m-1"), arrival("m-2"), arrival("m-3", conversation=BOB))
+        assert await backend.place_of("site", "m-2") == (ALICE, 2)
+        assert await backend.place_of("site", "m-3") == (BOB, 1)
+        assert await backend.place_of("site", "m-4") is None
+        assert await backend.place_of("other", "m-1") is None
+
     async def test_the_story_shows_the_latest_oldest_first(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)
         for number in range(4):

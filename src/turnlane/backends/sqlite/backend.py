@@ -244,6 +244,9 @@ class SqliteBackend:
         now = self._clock.now()
         return await self._read(lambda v: v.story(conversation, limit, now))
 
+    async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
+        return await self._read(lambda v: v.place_of(channel, origin_id))
+
     async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
         return await self._read(lambda v: v.deliveries(conversation, after, limit))
 

@@ -216,6 +216,9 @@ SELECT * FROM session WHERE lane = ?
 -- name: view_last_deliveries
 SELECT d.*, ?2 FROM delivery AS d WHERE d.lane = ?1 ORDER BY d.seq DESC LIMIT ?3
 
+-- name: view_place
+SELECT l.key, o.seq FROM origin AS o JOIN lane AS l ON l.id = o.lane WHERE o.channel = ? AND o.origin_id = ?
+
 -- name: view_deliveries
 SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id
 WHERE l.kind = 1 AND l.key = ? AND d.seq > ? ORDER BY d.seq LIMIT ?

@@ -117,6 +117,10 @@ class Views:
         rows = self._execute(SQL["view_last_deliveries"], (lane.id, lane.key, limit)).fetchall()
         return tuple(codec.delivery_view_from(row) for row in reversed(rows))
 
+    def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
+        place: tuple[str, int] | None = self._execute(SQL["view_place"], (channel, origin_id)).fetchone()
+        return place
+
     def deliveries(self, conversation: str, after: int, limit: int) -> list[DeliveryView]:
         rows = self._execute(SQL["view_deliveries"], (conversation, after, limit))
         return [codec.delivery_view_from(row) for row in rows]
