@@ -61,7 +61,7 @@ class Acceptance:
     """The message's place in its conversation; of a duplicate, the place of the first one."""
 
 
-Verdict = Literal["answered", "sent", "retried", "dead_letter", "failed", "released", "parked", "fenced"]
+Verdict = Literal["answered", "sent", "retried", "dead_letter", "failed", "released", "superseded", "parked", "fenced"]
 
 
 @value
@@ -130,6 +130,8 @@ class Backend(Protocol):
         """End the lease: the batch gets its outcome, and all that follows from it is written with it, or nothing is.
 
         `Replied`: messages answered, turn and usage recorded, session saved, deliveries appended to the out lane.
+        With `through`, messages that were handed into the run meanwhile are answered with it. `Superseded`: the turn
+        ends without an answer, and its messages with it or, in their order, again with what came since.
         `Delivered`: the delivery is sent. `RetryLater`: the same batch again, in its place, or a dead letter if its
         attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery). `Released`: given back
         without blame. `Parked`: the lane waits for an operator. What arrived meanwhile makes the lane due by itself.

@@ -89,6 +89,9 @@ class MemoryRows:
         self.messages.setdefault(lane.key, {})[message.seq] = message
         self.origins[message.channel, message.origin_id] = (message.seq, message.accepted_at)
 
+    def messages_between(self, lane: Lane, first: int, last: int) -> Sequence[Message]:
+        return [self.messages[lane.key][seq] for seq in range(first, last + 1)]
+
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
         self.outgoing.setdefault(lane.key, {})[delivery.seq] = delivery
 

@@ -19,7 +19,18 @@ from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, TurnOutcome
+from turnlane.model.turn import (
+    Delivered,
+    GaveUp,
+    Outcome,
+    Parked,
+    Released,
+    Replied,
+    Reply,
+    RetryLater,
+    Superseded,
+    TurnOutcome,
+)
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
@@ -56,6 +67,8 @@ class Rows(Protocol):
 
     def add_message(self, lane: Lane, message: Message) -> None:
         """Store it, and remember its channel and origin id."""
+
+    def messages_between(self, lane: Lane, first: int, last: int) -> Sequence[Message]: ...
 
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
     def settle_delivery(
@@ -98,7 +111,11 @@ class Taker:
 Standing = Literal["live", "lapsed", "lost"]
 """Of a worker: whether it may claim, may after it renewed, or never again."""
 
-_OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {"answered": "answered", "dead_letter": "dead_letter"}
+_OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
+    "answered": "answered",
+    "dead_letter": "dead_letter",
+    "superseded": "superseded",
+}
 _ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "released", "parked": "parked"}
 
 
@@ -315,7 +332,7 @@ class Transaction:
     def _end(self, lane: Lane, lease: Lease, outcome: Outcome, taker: Taker | None) -> Verdict:
         # The two ordinary ends first: a match over all of them takes a while.
         if isinstance(outcome, Replied):
-            return self._answer(lane, lease, outcome.reply)
+            return self._answer(lane, lease, outcome.reply, self._steer(lane, outcome.through))
         if isinstance(outcome, Delivered):
             return self._settle(lane, lease, outcome.receipt, taker)
         match outcome:
@@ -325,11 +342,34 @@ class Transaction:
                 return self._give_up(lane, cause, lease)
             case Released():
                 return self._release(lane, lease)
+            case Superseded():
+                return self._supersede(lane, lease, outcome)
             case Parked(cause):
                 return self._park(lane, cause)
 
-    def _answer(self, lane: Lane, lease: Lease, reply: Reply) -> Verdict:
-        deliveries = self._queue_deliveries(lane, lease, reply)
+    def _steer(self, lane: Lane, through: int | None) -> Sequence[Message]:
+        """The messages that joined the turn while it ran."""
+        if through is None or through == lane.claim_seq:
+            return ()
+        if not lane.claim_seq < through <= lane.next_seq:
+            raise ValueError(f"the turn covers messages up to {through}, but {lane.next_seq} is the last one stored")
+        messages = self._rows.messages_between(lane, lane.claim_seq + 1, min(through + 1, lane.next_seq))
+        steered, rest = messages[: through - lane.claim_seq], messages[through - lane.claim_seq :]
+        lane.widen(through, rest[0].accepted_at if rest else None)
+        return steered
+
+    def _supersede(self, lane: Lane, lease: Lease, outcome: Superseded) -> Verdict:
+        self._record_turn(lane, "superseded", lease.policy.agent, cause=outcome.cause)
+        who = (lane.attempt, lane.epoch, lane.owner)
+        self._note("turn.superseded", lane.key, lane.number, *who, outcome.set_aside, outcome.cause)
+        if outcome.set_aside:
+            lane.complete(self._now)
+        else:
+            lane.dissolve(lease.messages[0].accepted_at, self._now)
+        return "superseded"
+
+    def _answer(self, lane: Lane, lease: Lease, reply: Reply, steered: Sequence[Message]) -> Verdict:
+        deliveries = self._queue_deliveries(lane, (*lease.messages, *steered), reply)
         self._save_session(lane, lease, reply)
         self._record_turn(lane, "answered", lease.policy.agent, reply=reply)
         who = (lane.attempt, lane.epoch, lane.owner)
@@ -339,12 +379,12 @@ class Transaction:
         lane.complete(self._now)
         return "answered"
 
-    def _queue_deliveries(self, lane: Lane, lease: Lease, reply: Reply) -> int:
+    def _queue_deliveries(self, lane: Lane, messages: Sequence[Message], reply: Reply) -> int:
         parts = reply.parts
         if not parts:
             return 0
         out = self._lane(OUT, lane.key, lane.policy)
-        in_reply_to = tuple([message.origin_id for message in lease.messages])
+        in_reply_to = tuple([message.origin_id for message in messages])
         for part, text in enumerate(parts, 1):
             seq = out.arrive(lane.policy, self._now)
             id_ = delivery_id(lane.key, lane.number, part)

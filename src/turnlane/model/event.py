@@ -31,6 +31,8 @@ EVENTS: Mapping[str, str] = {
     "turn.released": "The run was given back without blame. turn, attempt, epoch, worker",
     "turn.lost": "The worker of a run was lost; the same batch is due again. turn, attempt, epoch, worker",
     "turn.dead_lettered": "The batch was given up on and kept. turn, attempt, cause",
+    "turn.superseded": "The run was cancelled for what was said meanwhile. turn, attempt, epoch, worker, set_aside, "
+    "cause",
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
     "delivery.started": "A worker leased the delivery and sends it. delivery, seq, attempt, epoch, worker",
     "delivery.sent": "The platform has the delivery. delivery, seq, turn, attempt, receipt, waited_ms",

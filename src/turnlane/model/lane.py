@@ -170,6 +170,23 @@ class Lane:
         self.attempt, self.failures = 1, 0
         self._open_batch()
 
+    def widen(self, through: int, first_at: int | None) -> None:
+        """Messages up to `through` were handed into the running turn and belong to it. `first_at`: of the next one."""
+        assert self.claim_seq <= through <= self.next_seq
+        self.claim_seq = through
+        self.first_at = first_at
+
+    def dissolve(self, first_at: int, now: int) -> None:
+        """The turn is superseded, but not its messages: they wait again, ahead of those that came since."""
+        quiet_at = now if self.ready_at is None or self.next_seq == self.claim_seq else self.ready_at
+        if self.pending >= self.policy.batch_max:
+            quiet_at = min(quiet_at, now)
+        self.ready_at = min(quiet_at, first_at + self.policy.max_wait_ms)
+        self.claim_seq = self.done_seq
+        self.attempt = self.failures = 0
+        self.first_at = first_at
+        self._let_go(now)
+
     def retry(self, at: int, now: int, *, counts: bool) -> None:
         """The same batch again at `at`. A failure that does not count leaves no trace in the attempts."""
         if counts:

@@ -9,8 +9,8 @@ from turnlane.model.message import Message
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.value import value
 
-TurnOutcome = Literal["answered", "dead_letter"]
-"""How a turn is recorded once it is over. Superseded turns come with the policies that make them."""
+TurnOutcome = Literal["answered", "dead_letter", "superseded"]
+"""How a turn is recorded once it is over. A message that several turns hold belongs to the last of them."""
 
 
 @value
@@ -61,6 +61,8 @@ class Replied:
     """A turn lane: the batch is answered."""
 
     reply: Reply
+    through: int | None = None
+    """With steering: the last message that was handed into the run while it ran, and so belongs to this turn."""
 
 
 @value
@@ -93,10 +95,19 @@ class Released:
 
 
 @value
+class Superseded:
+    """A turn lane: the run was cancelled, and its turn ends without an answer."""
+
+    set_aside: bool
+    """True: its messages are given up with it. False: they wait again, ahead of what came since, for one new turn."""
+    cause: str
+
+
+@value
 class Parked:
     """Nobody here can run it (no such agent or channel); the lane waits, visible, for an operator."""
 
     cause: str
 
 
-Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Parked
+Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Superseded | Parked

@@ -29,7 +29,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import Policy
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
 from turnlane.model.usage import Usage
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
@@ -741,6 +741,62 @@ class BackendConformance:
         lease = await claim_one(backend, worker, Kind.OUT)
         await backend.pause(ALICE, Kind.OUT)
         assert (await backend.commit(lease, Delivered(), take_next=True)).next is None
+
+    # Deliveries ------------------------------------------------------------------------------------------------------
+
+    # Busy lanes ------------------------------------------------------------------------------------------------------
+
+    async def test_an_interrupted_turns_messages_and_the_new_ones_become_one_new_turn(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"))
+        ended = await backend.commit(lease, Superseded(set_aside=False, cause="interrupted"))
+        assert ended.verdict == "superseded"
+        second = await claim_one(backend, worker)
+        assert (second.number, second.attempt, origin_ids(second)) == (2, 1, ["m-1", "m-2"])
+        await backend.commit(second, answer("both"))
+        story = await backend.story(ALICE)
+        assert story is not None
+        turns = [(turn.number, turn.first, turn.last, turn.outcome) for turn in story.turns]
+        assert turns == [(1, 1, 1, "superseded"), (2, 1, 2, "answered")]
+        assert [view.in_reply_to for view in story.deliveries] == [("m-1", "m-2")]
+
+    async def test_a_rolled_back_turns_messages_are_set_aside_and_the_new_ones_run_alone(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"))
+        await backend.commit(lease, Superseded(set_aside=True, cause="rolled back"))
+        second = await claim_one(backend, worker)
+        assert (second.number, origin_ids(second)) == (2, ["m-2"])
+        assert (await lane_of(backend)).pending == 1
+
+    async def test_a_steered_message_belongs_to_exactly_one_turn(self, backend: Backend, clock: Clock) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"), arrival("m-3"))
+        steered = Replied(Reply("one and two"), through=2)
+        assert (await backend.commit(lease, steered)).verdict == "answered"
+        assert (await backend.commit(lease, steered)).verdict == "answered"
+        second = await claim_one(backend, worker)
+        assert (second.number, origin_ids(second)) == (2, ["m-3"])
+        [delivery] = await backend.deliveries(ALICE)
+        assert delivery.in_reply_to == ("m-1", "m-2")
+
+    async def test_an_interrupted_turn_leaves_nothing_outside(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, await joined(backend, clock))
+        await backend.commit(lease, Superseded(set_aside=False, cause="interrupted"))
+        assert (await backend.commit(lease, answer("too late"))).verdict in {"fenced", "superseded"}
+        assert await backend.deliveries(ALICE) == []
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 

@@ -164,6 +164,28 @@ MUTANTS = (
         "self.attempt += 1",
         "self.attempt += 1; self.number += self.has_open_batch",
     ),
+    # Superseding and steering
+    Mutant(
+        "an interrupted turn takes its messages with it",
+        f"{LANE}.dissolve",
+        "self.claim_seq = self.done_seq",
+        "self.done_seq = self.claim_seq",
+    ),
+    Mutant("max wait forgets what was interrupted", f"{LANE}.dissolve", "self.first_at = first_at", "pass"),
+    Mutant(
+        "an interrupted batch passes its failures on", f"{LANE}.dissolve", "self.attempt = self.failures = 0", "pass"
+    ),
+    Mutant(
+        "an interrupt does not wait for quiet",
+        f"{LANE}.dissolve",
+        "quiet_at = now if self.ready_at is None or self.next_seq == self.claim_seq else self.ready_at",
+        "quiet_at = now",
+    ),
+    Mutant("what was rolled back runs again", f"{TRANSACTION}._supersede", "if outcome.set_aside:", "if False:"),
+    Mutant(
+        "a steered message runs again", f"{LANE}.widen", "self.claim_seq = through", "self.claim_seq = self.claim_seq"
+    ),
+    Mutant("max wait forgets who was not steered", f"{LANE}.widen", "self.first_at = first_at", "pass"),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),

@@ -166,7 +166,7 @@ class SqliteRows:
         self._writes["insert_message"].append(row)
 
     def batches(self, lanes: Sequence[StoredLane]) -> Sequence[Batch]:
-        self._read_messages([lane for lane in lanes if lane.kind is TURN])
+        self._read_messages([(lane, _places_read(lane)) for lane in lanes if lane.kind is TURN])
         self._read_deliveries([lane for lane in lanes if lane.kind is OUT])
         return [self._batch(lane) for lane in lanes]
 
@@ -179,14 +179,18 @@ class SqliteRows:
             self._believed.messages.pop((lane.id, seq), None)
         return messages, None, lane.sessions.get(lane.policy.agent) if lane.sessions else None
 
+    def messages_between(self, lane: StoredLane, first: int, last: int) -> Sequence[Message]:
+        places = range(first, last + 1)
+        self._read_messages([(lane, places)])
+        return [self._message(lane.id, seq) for seq in places]
+
     def _message(self, lane: int, seq: int) -> Message:
         return self._believed.messages.get((lane, seq)) or self._messages[lane, seq]
 
-    def _read_messages(self, lanes: Sequence[StoredLane]) -> None:
+    def _read_messages(self, wanted: Sequence[tuple[StoredLane, range]]) -> None:
         ranges, keys = [], {}
         at_hand = self._believed.messages
-        for lane in lanes:
-            places = _places_read(lane)
+        for lane, places in wanted:
             if not all((lane.id, seq) in at_hand or (lane.id, seq) in self._messages for seq in places):
                 ranges.append((lane.id, places[0], places[-1]))
                 keys[lane.id] = lane.key

@@ -151,13 +151,21 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
 
 def check_tiling(story: Story) -> None:
     """I5, I12: turns tile the messages without gap or overlap, and none is left."""
-    ranges = [range(turn.first, turn.last + 1) for turn in story.turns]
+    last_turn_of: dict[int, int] = {}
+    for turn in story.turns:
+        if turn.first in last_turn_of:
+            before = story.turns[last_turn_of[turn.first] - 1]
+            require_same(before.outcome, "superseded", "I5 only what was superseded is taken again", before, turn)
+        last_turn_of.update(dict.fromkeys(range(turn.first, turn.last + 1), turn.number))
     require_same(
-        list(chain.from_iterable(ranges)),
+        list(last_turn_of),
         [message.seq for message in story.messages],
-        "I5, I12: every message is in exactly one turn",
+        "I5, I12: every message belongs to exactly one turn",
     )
-    require_same([turn.number for turn in story.turns], list(range(1, len(ranges) + 1)), "turns are numbered in order")
+    owners = list(last_turn_of.values())
+    require_same(owners, sorted(owners), "I5 turns tile the messages in order", story.turns)
+    numbers = [turn.number for turn in story.turns]
+    require_same(numbers, list(range(1, len(numbers) + 1)), "turns are numbered in order")
 
 
 def check_replies(story: Story) -> None:

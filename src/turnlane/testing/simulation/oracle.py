@@ -18,7 +18,18 @@ from turnlane.model.lease import Lease
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, TurnOutcome
+from turnlane.model.turn import (
+    Delivered,
+    GaveUp,
+    Outcome,
+    Parked,
+    Released,
+    Replied,
+    Reply,
+    RetryLater,
+    Superseded,
+    TurnOutcome,
+)
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, TurnView
 
@@ -128,6 +139,19 @@ class Account:
             first = self.waiting[0]
             assert isinstance(first, Message)
             self.quiet_at = min(now + policy.debounce_ms, first.accepted_at + policy.max_wait_ms)
+
+    def wait_again(self, now: int) -> None:
+        """The batch goes back to the head of those that wait, as if it had never been taken."""
+        assert self.batch is not None
+        newcomers = bool(self.waiting)
+        self.waiting = [*self.batch.items, *self.waiting]
+        first = self.waiting[0]
+        assert isinstance(first, Message)
+        # Quiet since the last one that came; if nothing came, there is nothing to be quiet for.
+        quiet_at = self.quiet_at if newcomers else now
+        self.quiet_at = min(quiet_at, first.accepted_at + self.policy.max_wait_ms)
+        if len(self.waiting) >= self.most:
+            self.quiet_at = min(self.quiet_at, now)
 
     def open_batch(self) -> None:
         self.opened += 1
@@ -346,8 +370,8 @@ class Oracle:
 
     def _end(self, lane: Account, lease: Lease, outcome: Outcome, now: int) -> Verdict:
         match outcome:
-            case Replied(reply):
-                return self._answered(lane, lease, reply, now)
+            case Replied(reply, through):
+                return self._answered(lane, self._steered_into(lane, lease, through), reply, now)
             case Delivered(receipt):
                 return self._settled(lane, "sent", now, by_commit=True, receipt=receipt)
             case RetryLater() if self._used_up(lane, outcome):
@@ -358,19 +382,38 @@ class Oracle:
                 return self._given_up(lane, now, by_commit=True, cause=cause)
             case Released():
                 return self._stopped(lane, now, by_commit=True)
+            case Superseded(set_aside):
+                return self._superseded(lane, now, set_aside=set_aside, cause=outcome.cause)
             case Parked():
                 return self._parked(lane, now)
 
-    def _answered(self, lane: Account, lease: Lease, reply: Reply, now: int) -> Verdict:
+    def _steered_into(self, lane: Account, lease: Lease, through: int | None) -> tuple[Message, ...]:
+        """What was handed into the run leaves those that wait, and is answered with the batch."""
+        assert lane.batch is not None
+        taken = [item for item in lane.waiting if isinstance(item, Message) and item.seq <= (through or 0)]
+        lane.waiting = lane.waiting[len(taken) :]
+        together = (*lease.messages, *taken)
+        lane.batch.items = together
+        return together
+
+    def _superseded(self, lane: Account, now: int, *, set_aside: bool, cause: str) -> Verdict:
+        assert lane.batch is not None
+        self._record(lane, "superseded", now, cause=cause)
+        self.events["turn.superseded"] += 1
+        if not set_aside:
+            lane.wait_again(now)
+        return self._done(lane, "superseded", by_commit=True)
+
+    def _answered(self, lane: Account, messages: tuple[Message, ...], reply: Reply, now: int) -> Verdict:
         for part, text in enumerate(reply.parts, 1):
-            self._queue(lane, lease, text, part, len(reply.parts), now)
+            self._queue(lane, messages, text, part, len(reply.parts), now)
         if reply.session is not None:
             self._spent(lane, reply.session, reply, now)
         self._record(lane, "answered", now, reply=reply)
         self.events["turn.answered"] += 1
         return self._done(lane, "answered", by_commit=True)
 
-    def _queue(self, lane: Account, lease: Lease, text: str, part: int, parts: int, now: int) -> None:
+    def _queue(self, lane: Account, messages: tuple[Message, ...], text: str, part: int, parts: int, now: int) -> None:
         out = self._account(Kind.OUT, lane.key, lane.policy)
         assert lane.batch is not None
         delivery = Delivery(
@@ -380,7 +423,7 @@ class Oracle:
             turn=lane.batch.number,
             part=part,
             parts=parts,
-            in_reply_to=tuple(message.origin_id for message in lease.messages),
+            in_reply_to=tuple(message.origin_id for message in messages),
             seq=out.arrived + 1,
             queued_at=now,
         )

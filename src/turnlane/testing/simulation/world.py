@@ -19,7 +19,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import Policy
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
@@ -329,22 +329,31 @@ class World:
         self.tally["claimed"] += len(leases)
 
     def _any_outcome(self, lease: Lease) -> Outcome:
-        if lease.kind is Kind.OUT:
-            done: Outcome = Delivered(self._chance.choice((None, f"receipt-{lease.first}")))
-        else:
-            done = Replied(self._any_reply(lease))
         later = self._clock.now() + self._chance.choice((0, 800, 1_500, 4_000))
-        return self._chance.choices(
-            (
-                done,
-                RetryLater(later, "boom"),
-                RetryLater(later, "later", counts=False),
-                GaveUp("no"),
-                Released(),
-                Parked("nobody"),
-            ),
-            (60, 15, 5, 4, 8, 2),
-        )[0]
+        endings: list[tuple[Outcome, int]] = [
+            (RetryLater(later, "boom"), 15),
+            (RetryLater(later, "later", counts=False), 5),
+            (GaveUp("no"), 4),
+            (Released(), 8),
+            (Parked("nobody"), 2),
+        ]
+        if lease.kind is Kind.OUT:
+            endings += [(Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60)]
+        else:
+            endings += [
+                (Replied(self._any_reply(lease)), 50),
+                (Replied(self._any_reply(lease), self._steered_through(lease)), 10),
+                (Superseded(set_aside=False, cause="interrupted"), 5),
+                (Superseded(set_aside=True, cause="rolled back"), 5),
+            ]
+        outcomes, weights = zip(*endings, strict=True)
+        outcome: Outcome = self._chance.choices(outcomes, weights)[0]
+        return outcome
+
+    def _steered_through(self, lease: Lease) -> int:
+        """As far as the holder has seen and handed into the run: some of what waits, or nothing."""
+        waiting = [item.seq for item in self._oracle.accounts[lease.kind, lease.key].waiting]
+        return self._chance.choice([lease.last, *waiting])
 
     def _any_reply(self, lease: Lease) -> Reply:
         chance = self._chance
