@@ -32,8 +32,10 @@ class LaneView:
     ready_at: int | None = None
     retry_at: int | None = None
     due_at: int | None = None
-    batch: int = 0
-    """How many of those pending are in the open batch, the one that runs or is tried again."""
+    done_seq: int = 0
+    """Everything up to here has its outcome."""
+    claim_seq: int = 0
+    """The end of the open batch, which runs or is tried again; equal to `done_seq` if there is none."""
 
     @classmethod
     def of(cls, lane: Lane, now: int) -> LaneView:
@@ -53,7 +55,8 @@ class LaneView:
             ready_at=lane.ready_at,
             retry_at=lane.retry_at,
             due_at=lane.due_at,
-            batch=lane.claim_seq - lane.done_seq,
+            done_seq=lane.done_seq,
+            claim_seq=lane.claim_seq,
         )
 
 
