@@ -1,0 +1,261 @@
+"""What became of one message: the steps it took, and what it waits for if it has not arrived yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from turnlane.model.lane import Kind
+from turnlane.model.message import Message
+from turnlane.model.turn import TurnOutcome
+from turnlane.model.usage import NO_USAGE
+from turnlane.model.value import value
+from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
+
+StepName = Literal[
+    "received",
+    "stored",
+    "gathered",
+    "attempt",
+    "turn",
+    "tokens",
+    "answered",
+    "given_up",
+    "superseded",
+    "outbox",
+    "receipt",
+]
+Reason = Literal["quiet", "run", "retry", "worker", "paused", "parked"]
+
+
+@value
+class Step:
+    name: StepName
+    at: int
+    text: str
+    took_ms: int | None = None
+    """Since the step it follows from; None where two clocks would have to agree."""
+
+
+@value
+class Wait:
+    """Why a message, or the reply to it, is still on its way."""
+
+    reason: Reason
+    text: str
+    since: int | None = None
+    until_at: int | None = None
+    """When it goes on by itself, if a time is set."""
+    next: str | None = None
+    """The command that makes it go on, if it needs one."""
+
+
+@value
+class Explanation:
+    message: Message
+    outcome: TurnOutcome | None
+    """Of the message; None while it waits."""
+    steps: tuple[Step, ...]
+    waits: Wait | None
+    turns: tuple[TurnView, ...]
+    attempts: tuple[AttemptView, ...]
+    deliveries: tuple[DeliveryView, ...]
+
+
+def explain(story: Story, seq: int, *, workers_live: int) -> Explanation | None:
+    """The way of the message with that place in the conversation. None: the story does not hold it (any more)."""
+    message = next((message for message in story.messages if message.seq == seq), None)
+    if message is None:
+        return None
+    told = _Told(story, message)
+    waits = told.waits()
+    return Explanation(
+        message=message,
+        outcome=None if told.is_pending else told.outcome,
+        steps=tuple(told.steps()),
+        waits=_without_worker(waits) if waits and waits.reason == "worker" and not workers_live else waits,
+        turns=told.turns,
+        attempts=told.attempts,
+        deliveries=told.deliveries,
+    )
+
+
+class _Told:
+    """The part of a story that one message has a share in."""
+
+    def __init__(self, story: Story, message: Message) -> None:
+        self.story = story
+        self.message = message
+        self.turns = tuple(turn for turn in story.turns if turn.first <= message.seq <= turn.last)
+        numbers = {turn.number for turn in self.turns}
+        self.deliveries = tuple(delivery for delivery in story.deliveries if delivery.turn in numbers)
+        lane = self._lane(Kind.TURN)
+        self.is_pending = message.seq > lane.done_seq
+        self.is_in_batch = self.is_pending and message.seq <= lane.claim_seq
+        numbers |= {lane.number} if self.is_in_batch else set()
+        sendings = {delivery.seq for delivery in self.deliveries}
+        shared = {Kind.TURN: numbers, Kind.OUT: sendings}
+        self.attempts = tuple(each for each in story.attempts if each.number in shared.get(each.kind, ()))
+
+    @property
+    def outcome(self) -> TurnOutcome | None:
+        return self.turns[-1].outcome if self.turns else None
+
+    def _lane(self, kind: Kind) -> LaneView:
+        return next(lane for lane in self.story.lanes if lane.kind is kind)
+
+    # The way so far
+
+    def steps(self) -> Iterator[Step]:
+        yield from self._stored()
+        at = self.message.accepted_at
+        for turn in self.turns:
+            yield from self._turn(turn, at)
+            at = turn.ended_at
+        if self.is_in_batch:
+            yield from _in_order(
+                at, [_attempt(each) for each in self._attempts(Kind.TURN, self._lane(Kind.TURN).number)]
+            )
+
+    def _stored(self) -> Iterator[Step]:
+        message = self.message
+        where = f"stored as message {message.seq} of {message.conversation}"
+        if message.sent_at is None:
+            yield Step("stored", message.accepted_at, where)
+            return
+        yield Step("received", message.sent_at, f"{message.sender} sent it, by the clock of the sender")
+        on_the_way = message.accepted_at - message.sent_at
+        yield Step("stored", message.accepted_at, where, on_the_way if on_the_way >= 0 else None)
+
+    def _turn(self, turn: TurnView, since: int) -> Iterator[Step]:
+        replies = [delivery for delivery in self.deliveries if delivery.turn == turn.number]
+        yield from _in_order(
+            since,
+            [
+                self._gathered(turn),
+                *map(_attempt, self._attempts(Kind.TURN, turn.number)),
+                *([_started(turn)] if turn.worker else []),
+                _ended(turn, says_something=bool(replies)),
+                *([_tokens(turn)] if turn.usage != NO_USAGE else []),
+            ],
+        )
+        for delivery in replies:
+            yield from self._delivery(delivery, turn.ended_at)
+
+    def _gathered(self, turn: TurnView) -> Step:
+        batch = [message for message in self.story.messages if turn.first <= message.seq <= turn.last]
+        many = turn.last > turn.first
+        who = f"messages {turn.first} to {turn.last} together are" if many else "this message alone is"
+        return Step("gathered", batch[-1].accepted_at, f"{who} turn {turn.number}")
+
+    def _delivery(self, delivery: DeliveryView, since: int) -> Iterator[Step]:
+        part = f", part {delivery.part} of {delivery.parts}" if delivery.parts > 1 else ""
+        queued = Step(
+            "outbox", delivery.queued_at, f"{delivery.kind}{part}: {delivery.text}", delivery.queued_at - since
+        )
+        tried = [_attempt(each) for each in self._attempts(Kind.OUT, delivery.seq)]
+        settled = [_settled(delivery)] if delivery.settled_at is not None else []
+        yield queued
+        yield from _in_order(delivery.queued_at, [*tried, *settled])
+
+    def _attempts(self, kind: Kind, number: int) -> list[AttemptView]:
+        return [each for each in self.story.attempts if (each.kind, each.number) == (kind, number)]
+
+    # What it waits for
+
+    def waits(self) -> Wait | None:
+        if self.is_pending:
+            lane = self._lane(Kind.TURN)
+            nothing_open = lane.claim_seq == lane.done_seq
+            return self._waits_in(lane, self.is_in_batch or nothing_open, self.message.accepted_at)
+        queued = next((delivery for delivery in self.deliveries if delivery.state == "queued"), None)
+        if queued is None:
+            return None
+        lane = self._lane(Kind.OUT)
+        return self._waits_in(lane, queued.seq == lane.done_seq + 1, queued.queued_at)
+
+    def _waits_in(self, lane: LaneView, is_first: bool, since: int) -> Wait:
+        what = f"turn {lane.number}" if lane.kind is Kind.TURN else f"delivery {lane.done_seq + 1}"
+        behind = "" if is_first else f"{what} comes first; "
+        last = next(reversed(self._attempts(lane.kind, lane.number)), None)
+        cause = f": {last.cause}" if last is not None and last.cause else ""
+        since_then = last.at if last is not None else since
+        go_on = f"turnlane resume {lane.conversation}{'' if lane.kind is Kind.TURN else ' --outbox'}"
+        match lane.state:
+            case "running":
+                by = f"attempt {lane.attempt} by worker {lane.owner}, epoch {lane.epoch}"
+                return Wait("run", f"{behind}{what} is under way: {by}", lane.claimed_at)
+            case "gathering":
+                return Wait("quiet", "more may be said: it is answered once it is quiet", since, lane.ready_at)
+            case "waiting":
+                text = f"{behind}{what} failed and is tried again, as attempt {lane.attempt + 1}{cause}"
+                return Wait("retry", text, since_then, lane.retry_at)
+            case "parked":
+                return Wait("parked", f"the lane is parked{cause}", since_then, next=go_on)
+            case "paused":
+                return Wait("paused", "the lane is paused", since, next=go_on)
+        return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
+
+
+def _without_worker(wait: Wait) -> Wait:
+    return replace(wait, text="no worker is running", next="turnlane run")
+
+
+def _in_order(since: int, steps: Sequence[Step]) -> Iterator[Step]:
+    """Each step with the time since the one before it."""
+    for step in steps:
+        yield replace(step, took_ms=max(step.at - since, 0))
+        since = step.at
+
+
+def _attempt(attempt: AttemptView) -> Step:
+    ended = {
+        "retried": "failed",
+        "released": "was given back",
+        "lost": "was lost with its worker",
+        "parked": "could not run",
+    }
+    cause = f": {attempt.cause}" if attempt.cause else ""
+    what = "attempt" if attempt.kind is Kind.TURN else "sending, attempt"
+    by = f"by worker {attempt.worker}, epoch {attempt.epoch}," if attempt.worker else f"epoch {attempt.epoch},"
+    return Step(
+        "attempt", attempt.at, f"{what} {attempt.attempt} {by} {ended.get(attempt.result, attempt.result)}{cause}"
+    )
+
+
+def _started(turn: TurnView) -> Step:
+    who = f"agent {turn.agent} by worker {turn.worker}, epoch {turn.epoch}"
+    return Step("turn", turn.started_at, f"turn {turn.number} began, attempt {turn.attempt}: {who}")
+
+
+def _ended(turn: TurnView, *, says_something: bool) -> Step:
+    cause = f": {turn.cause}" if turn.cause else ""
+    match turn.outcome:
+        case "answered":
+            return Step(
+                "answered", turn.ended_at, f"turn {turn.number} was answered{'' if says_something else ' with silence'}"
+            )
+        case "dead_letter":
+            text = f"turn {turn.number} was given up after {_times(turn.attempt)}{cause}; it is kept as a dead letter"
+            return Step("given_up", turn.ended_at, text)
+    return Step("superseded", turn.ended_at, f"turn {turn.number} was superseded{cause}")
+
+
+def _tokens(turn: TurnView) -> Step:
+    session = f", session {turn.session}" if turn.session else ""
+    return Step(
+        "tokens", turn.ended_at, f"{turn.usage.input_tokens} tokens in, {turn.usage.output_tokens} out{session}"
+    )
+
+
+def _settled(delivery: DeliveryView) -> Step:
+    at = delivery.settled_at or 0
+    if delivery.state == "sent":
+        receipt = f"receipt {delivery.receipt}" if delivery.receipt else "the platform gave no receipt"
+        return Step("receipt", at, f"sent at attempt {delivery.attempt}; {receipt}")
+    return Step("given_up", at, f"not sent after {_times(delivery.attempt)}: {delivery.cause or 'no cause told'}")
+
+
+def _times(attempts: int) -> str:
+    return f"{attempts} attempt{'' if attempts == 1 else 's'}"

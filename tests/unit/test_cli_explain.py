@@ -1,0 +1,343 @@
+"""What became of one message, and the verbs that hold a conversation and let it go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.unit.test_cli import AT_ONCE, URL, Life
+
+from turnlane.backends import open_backend
+from turnlane.backends.base import Arrival
+from turnlane.cli.main import turnlane as command
+from turnlane.clock import SystemClock
+from turnlane.flow import explain
+from turnlane.model.lane import Kind
+from turnlane.model.message import Message
+from turnlane.model.policy import Backoff
+from turnlane.model.turn import Delivered, GaveUp, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.usage import Usage
+
+GATHERING = replace(AT_ONCE, debounce_ms=600_000, max_wait_ms=600_000)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("TURNLANE_"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(command, arguments, prog_name="turnlane")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def explained(message: str) -> Any:
+    result = call("explain", message, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def lived(story: Callable[[Life], Awaitable[None]]) -> None:
+    """Let a worker live the story in the store of this folder."""
+
+    async def live() -> None:
+        backend = open_backend(URL)
+        await backend.open()
+        try:
+            await backend.join("w1", 60_000)
+            await story(Life(backend))
+        finally:
+            await backend.close()
+
+    asyncio.run(live())
+
+
+# What became of it
+
+
+def test_the_whole_way_of_a_message_is_told_in_order() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hello", id="m-1")
+        await life.say("site/alice", "anybody?", id="m-2")
+        await life.end(RetryLater(at=0, cause="the model was busy"))
+        await life.end(Released())
+        await life.end(Replied(Reply(["Yes,", "here."], session="s-1", usage=Usage(input_tokens=12, output_tokens=3))))
+        await life.end(RetryLater(at=0, cause="429"), Kind.OUT)
+        await life.end(Delivered("r-1"), Kind.OUT)
+        await life.end(Delivered(), Kind.OUT)
+
+    lived(story)
+    told = call("explain", "site:m-1").stdout
+    parts = [
+        "site:m-1  alice: hello",
+        "stored      stored as message 1 of site/alice",
+        "gathered    messages 1 to 2 together are turn 1",
+        "attempt     attempt 1 by worker w1, epoch 1, failed: the model was busy",
+        "attempt     attempt 2 by worker w1, epoch 2, was given back",
+        "turn        turn 1 began, attempt 2: agent echo by worker w1, epoch 3",
+        "answered    turn 1 was answered",
+        "tokens      12 tokens in, 3 out, session s-1",
+        "outbox      reply, part 1 of 2: Yes,",
+        "attempt     sending, attempt 1 by worker w1, epoch 1, failed: 429",
+        "receipt     sent at attempt 2; receipt r-1",
+        "outbox      reply, part 2 of 2: here.",
+        "receipt     sent at attempt 1; the platform gave no receipt",
+        "answered: all of it took",
+    ]
+    places = [told.find(part) for part in parts]
+    assert places == sorted(places), told
+    assert -1 not in places, told
+
+
+def test_each_step_has_its_time_and_how_long_it_took() -> None:
+    async def story(life: Life) -> None:
+        message = Message("site", "m-1", "site/alice", "alice", "hi", sent_at=SystemClock().now() - 5_000)
+        await life.backend.accept([Arrival(message, AT_ONCE)])
+        await life.end(Replied(Reply("hello")))
+
+    lived(story)
+    steps = explained("site:m-1")["steps"]
+    assert [step["name"] for step in steps] == ["received", "stored", "gathered", "turn", "answered", "outbox"]
+    assert steps[1]["took_ms"] >= 5_000
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", step["at"]) for step in steps)
+    assert re.search(r"\d\d:\d\d:\d\d\.\d{3} +\+5\.\ds  stored", call("explain", "site:m-1").stdout)
+
+
+def test_a_sender_whose_clock_is_ahead_gives_no_length_of_time() -> None:
+    async def story(life: Life) -> None:
+        ahead = Message("site", "m-1", "site/alice", "alice", "hi", sent_at=SystemClock().now() + 60_000)
+        await life.backend.accept([Arrival(ahead, AT_ONCE)])
+
+    lived(story)
+    assert explained("site:m-1")["steps"][1]["took_ms"] is None
+
+
+def test_an_answer_of_silence_and_a_dead_letter_are_told() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "psst", id="m-1")
+        await life.end(Replied(Reply(None)))
+        await life.say("site/alice", "boom", id="m-2")
+        await life.end(GaveUp("it cannot be answered"))
+
+    lived(story)
+    assert "turn 1 was answered with silence" in call("explain", "site:m-1").stdout
+    told = call("explain", "site:m-2").stdout
+    assert "given up    turn 2 was given up after 1 attempt: it cannot be answered" in told
+    assert told.endswith("since it was stored\n")
+    assert explained("site:m-2")["outcome"] == "dead_letter"
+
+
+def test_a_reply_that_could_not_be_sent_is_told() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Replied(Reply("hello")))
+        await life.end(GaveUp("410: gone"), Kind.OUT)
+
+    lived(story)
+    assert "given up    not sent after 1 attempt: 410: gone" in call("explain", "site:m-1").stdout
+
+
+def test_a_message_may_be_named_by_its_place() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/a%20b", "one", id="x:/1")
+        await life.say("site/a%20b", "two", id="x:/2")
+
+    lived(story)
+    by_place = call("explain", "--conversation", "site/a b", "--seq", "2", "--json").stdout
+    assert json.loads(by_place)["message"]["origin_id"] == "x:/2"
+    assert explained("site:x:/2")["message"] == json.loads(by_place)["message"]
+
+
+async def test_a_message_far_back_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "ROWS_FIRST", 2)
+    backend = open_backend("memory://")
+    await backend.open()
+    life = Life(backend)
+    await backend.join("w1", 60_000)
+    for number in range(30):
+        await life.say("site/alice", "hi", id=f"m-{number}")
+        await life.end(Replied(Reply(f"re {number}")))
+    found = await explain.explain(backend, "site", "m-3", now=0)
+    assert [delivery.text for delivery in found.deliveries] == ["re 3"]
+    await backend.close()
+
+
+# What it waits for
+
+
+def test_it_waits_for_quiet_until_a_time() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1", policy=GATHERING)
+
+    lived(story)
+    told = call("explain", "site:m-1").stdout
+    assert re.search(r"it waits: more may be said.*\n  since .*\n  until .* \(in (10|9)m\)\n$", told), told
+    assert explained("site:m-1")["waits"]["reason"] == "quiet"
+    assert explained("site:m-1")["outcome"] is None
+
+
+def test_it_waits_for_the_turn_that_runs_and_for_the_one_before_it() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.take()
+        await life.say("site/alice", "two", id="m-2")
+
+    lived(story)
+    under_way = "turn 1 is under way: attempt 1 by worker w1, epoch 1"
+    assert explained("site:m-1")["waits"]["text"] == under_way
+    assert explained("site:m-2")["waits"]["text"] == f"turn 1 comes first; {under_way}"
+
+
+def test_it_waits_for_a_retry_until_a_time_and_says_why() -> None:
+    async def story(life: Life) -> None:
+        policy = replace(AT_ONCE, backoff=Backoff(first_ms=60_000))
+        await life.say("site/alice", "one", id="m-1", policy=policy)
+        await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="the model was busy"))
+        await life.say("site/alice", "two", id="m-2", policy=policy)
+
+    lived(story)
+    waits = explained("site:m-1")["waits"]
+    assert waits["text"] == "turn 1 failed and is tried again, as attempt 2: the model was busy"
+    assert (waits["reason"], waits["since"] < waits["until_at"], waits["next"]) == ("retry", True, None)
+    assert explained("site:m-2")["waits"]["text"].startswith("turn 1 comes first; turn 1 failed")
+    assert [step["name"] for step in explained("site:m-1")["steps"]] == ["stored", "attempt"]
+
+
+def test_it_waits_for_a_worker_and_says_if_there_is_none() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    assert explained("site:m-1")["waits"]["text"] == "a worker with a free slot takes it next"
+
+    async def goodbye() -> None:
+        backend = open_backend(URL)
+        await backend.open()
+        await backend.leave("w1")
+        await backend.close()
+
+    asyncio.run(goodbye())
+    waits = explained("site:m-1")["waits"]
+    assert (waits["text"], waits["next"]) == ("no worker is running", "turnlane run")
+
+
+def test_a_reply_waits_for_its_sending_and_for_the_one_before_it() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.end(Replied(Reply("re one")))
+        await life.say("site/alice", "two", id="m-2")
+        await life.end(Replied(Reply("re two")))
+        await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="503"), Kind.OUT)
+
+    lived(story)
+    waits = explained("site:m-1")["waits"]
+    assert (waits["reason"], waits["text"]) == ("retry", "delivery 1 failed and is tried again, as attempt 2: 503")
+    assert explained("site:m-2")["waits"]["text"].startswith("delivery 1 comes first; ")
+    assert explained("site:m-2")["outcome"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (["site:nope"], 1, "no message site:nope; messages are known by CHANNEL:ID"),
+        (["nope"], 2, "write CHANNEL:ID"),
+        ([":x"], 2, "write CHANNEL:ID"),
+        (["site:"], 2, "write CHANNEL:ID"),
+        (["site:\udcff"], 2, "write CHANNEL:ID"),
+        ([], 2, "name one message"),
+        (["site:m-1", "--seq", "1"], 2, "name one message"),
+        (["--seq", "1"], 2, "name one message"),
+        (["--conversation", "site/alice", "--seq", "9"], 1, "message 9 of site/alice is not there"),
+        (["--conversation", "site/nobody", "--seq", "1"], 1, "`turnlane lanes` lists them"),
+        (["--conversation", "alice", "--seq", "1"], 2, "CHANNEL/ROOM"),
+    ],
+)
+def test_a_message_that_is_not_there_names_the_next_step(arguments: list[str], exit_code: int, said: str) -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    result = call("explain", *arguments)
+    assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
+
+
+# Hold, and go on
+
+
+def test_a_paused_conversation_waits_and_goes_on_when_resumed() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    assert call("pause", "site/alice").stdout == (
+        "paused: turns of site/alice, 1 waiting; `turnlane resume site/alice` goes on\n"
+    )
+    waits = explained("site:m-1")["waits"]
+    assert (waits["reason"], waits["next"]) == ("paused", "turnlane resume site/alice")
+    paused = json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"]
+    assert [lane["conversation"] for lane in paused] == ["site/alice"]
+    assert call("resume", "site/alice").stdout == "resumed: turns of site/alice are ready, 1 waiting\n"
+
+
+def test_resume_lets_a_parked_conversation_go_on() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Parked("no such agent: 'helper'"))
+
+    lived(story)
+    waits = explained("site:m-1")["waits"]
+    assert (waits["text"], waits["next"]) == (
+        "the lane is parked: no such agent: 'helper'",
+        "turnlane resume site/alice",
+    )
+    assert json.loads(call("resume", "site/alice", "--json").stdout)["lane"]["state"] == "ready"
+
+
+def test_the_outbox_is_held_by_itself() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Replied(Reply("hello")))
+
+    lived(story)
+    assert "sending of site/alice, 1 waiting" in call("pause", "site/alice", "--outbox").stdout
+    assert explained("site:m-1")["waits"]["next"] == "turnlane resume site/alice --outbox"
+    assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["state"] == "idle"
+    assert call("resume", "site/alice", "--outbox").stdout == "resumed: sending of site/alice is ready, 1 waiting\n"
+
+
+def test_a_running_turn_goes_on_when_its_conversation_is_paused() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.take()
+
+    lived(story)
+    assert "what worker w1 has begun goes on to its end" in call("pause", "site/alice").stderr
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_what_is_not_there_cannot_be_steered(verb: str) -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    for arguments, exit_code, said in [
+        (["site/nobody"], 1, "`turnlane lanes` lists them"),
+        (["site/alice", "--outbox"], 1, "nothing was sent in site/alice yet"),
+        (["alice"], 2, "CHANNEL/ROOM"),
+    ]:
+        result = call(verb, *arguments)
+        assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
