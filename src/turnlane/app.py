@@ -272,10 +272,11 @@ async def _all_ended(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 def _channel(name: str, settings: ChannelSettings, clock: Clock) -> Channel:
     match settings:
-        case WebhookChannel(secret=secret, reply_url=reply_url):
+        case WebhookChannel(secret=secret, reply_url=reply_url, lookup_url=lookup_url):
             from turnlane.channels.webhook import Webhook
 
-            return Webhook(name, secret=secret.reveal() if secret else None, reply_url=reply_url, clock=clock)
+            key = secret.reveal() if secret else None
+            return Webhook(name, secret=key, reply_url=reply_url, lookup_url=lookup_url, clock=clock)
         case WebChannel(public=public):
             from turnlane.channels.web import Web
 

@@ -1,4 +1,4 @@
-"""One function behind which the HTTP client hides: post a body and say what is certain about it."""
+"""The two functions behind which the HTTP client hides: post a body, or get one, and say what is certain about it."""
 
 from __future__ import annotations
 
@@ -70,17 +70,26 @@ Posted = Answer | NotReached | Lost
 
 
 class Outgoing:
-    """Posts to other services over kept connections. Follows no redirects, retries nothing, keeps no cookies."""
+    """Asks other services over kept connections. Follows no redirects, retries nothing, keeps no cookies."""
 
     def __init__(self) -> None:
-        # One client for each post under way: a shared one looks at all its connections for each request.
+        # One client for each request under way: a shared one looks at all its connections for each of them.
         self._idle: list[httpx2.AsyncClient] = []
         self._tls: ssl.SSLContext | None = None
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float) -> Posted:
         """Send the JSON body once, and answer within `timeout` seconds."""
+        return await self._ask("POST", url, body, {"content-type": "application/json", **headers}, timeout)
+
+    async def get(self, url: str, *, headers: Mapping[str, str], timeout: float) -> Posted:
+        """Ask once, and answer within `timeout` seconds."""
+        return await self._ask("GET", url, None, headers, timeout)
+
+    async def _ask(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Posted:
         client = self._idle.pop() if self._idle else self._opened()
-        request = _Request(client, url, body, headers)
+        request = _Request(client, method, url, body, headers)
         try:
             async with asyncio.timeout(timeout):
                 await request.perform()
@@ -120,13 +129,15 @@ class Outgoing:
 class _Request:
     """One request on its way: knows at any moment whether it may have left and what came back."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> None:
         self._stream = client.stream(
-            "POST",
+            method,
             url,
             content=body,
             # Compressed answers could not be bounded while they are read.
-            headers={"content-type": "application/json", "accept-encoding": "identity", **headers},
+            headers={"accept-encoding": "identity", **headers},
             extensions={"trace": self._trace},
         )
         self._may_have_left = False
@@ -159,14 +170,14 @@ class _Request:
 
 
 def checked_url(url: str, *, setting: str) -> str:
-    """The URL itself, if it can be posted to; else InvalidSettings, which does not repeat it: it may hold a key."""
+    """The URL itself, if it can be asked; else InvalidSettings, which does not repeat it: it may hold a key."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or not url.isprintable() or " " in url:
-        raise InvalidSettings(f"{setting} is not a URL to post to; write it like http://127.0.0.1:9000/path")
+        raise InvalidSettings(f"{setting} is not a URL to ask; write it like http://127.0.0.1:9000/path")
     return url
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import fields
 
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
-from turnlane.model.policy import Ack, OnBusy, Policy
+from turnlane.model.policy import Ack, OnBusy, OnUnknown, Policy
 
 Source = Literal["command line", "environment", "file", "default"]
 
@@ -176,6 +176,7 @@ class Lanes(Table, frozen=True, kw_only=True):
     takeovers: CountOrNone = 10
     ack: Ack = "commit"
     deliver_for: Duration = Duration.parse("24h")
+    on_unknown: OnUnknown = "resend"
     backoff: Backoff = Backoff()
 
 
@@ -189,6 +190,7 @@ class WebhookChannel(Table, frozen=True, kw_only=True):
     kind: Literal["webhook"] = "webhook"
     secret: Secret | None = None
     reply_url: Url | None = None
+    lookup_url: Url | None = None
 
 
 class WebChannel(Table, frozen=True, kw_only=True):
@@ -308,6 +310,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
         ack=lanes.ack,
         backoff=policy.Backoff(lanes.backoff.first.ms, lanes.backoff.factor, lanes.backoff.most.ms),
         deliver_for_ms=lanes.deliver_for.ms,
+        on_unknown=lanes.on_unknown,
     )
 
 

@@ -423,7 +423,7 @@ class Transaction:
         if self._used_up(lane, lease, outcome):
             return self._give_up(lane, outcome.cause, lease)
         self._note_attempt(lane, "retried", cause=outcome.cause, retry_at=outcome.at)
-        lane.retry(outcome.at, self._now, counts=outcome.counts)
+        lane.retry(outcome.at, self._now, counts=outcome.counts, in_doubt=outcome.in_doubt)
         return "retried"
 
     def _used_up(self, lane: Lane, lease: Lease, outcome: RetryLater) -> bool:
@@ -435,7 +435,9 @@ class Transaction:
         """The claim was called off before its answer arrived: as if it had never been made."""
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is not None and lane.held_by(lease.worker, lease.epoch, lease.last):
-            self._give_back(lane, cause="the claim was called off")
+            self._note_attempt(lane, "released", cause="the claim was called off")
+            lane.call_off(self._now)
+            self._rows.save_lane(lane)
 
     def _release(self, lane: Lane, lease: Lease | None = None) -> Verdict:
         if lane.kind is TURN and lane.policy.ack == "claim":

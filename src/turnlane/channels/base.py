@@ -1,7 +1,7 @@
 """What a channel is: it turns what arrives into messages and carries deliveries out.
 
 A channel decides nothing about order, retries or storage. `send` answers with a value for everything that ordinary life
-brings (model/delivery.py); what it raises is a bug and is retried like an unknown outcome.
+brings (model/delivery.py); what it raises is a bug and is judged like an unknown outcome.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from turnlane.model.delivery import Delivery, SendResult
+from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent
 from turnlane.model.message import Message
 from turnlane.model.value import value
 
@@ -33,7 +33,10 @@ class Channel(Protocol):
     name: str
 
     async def send(self, delivery: Delivery) -> SendResult:
-        """Carry one delivery out, at most once per call, without retries of its own."""
+        """Carry one delivery out, at most once per call, without retries of its own.
+
+        `delivery.resent`: an earlier sending may have arrived. Say so where the platform has a place for it.
+        """
 
     async def close(self) -> None:
         """Let connections go. May be called twice."""
@@ -61,3 +64,15 @@ class ListeningChannel(Channel, Protocol):
 
     async def listen(self, receive: Receive) -> None:
         """Hand messages in until there are no more, or until cancelled."""
+
+
+@runtime_checkable
+class LookingChannel(Channel, Protocol):
+    """A channel that can ask its platform what became of a delivery."""
+
+    async def look_up(self, delivery: Delivery) -> Sent | NotSent | None:
+        """Whether an earlier sending of it arrived. None: the platform cannot tell, and the lane's policy decides.
+
+        Asked before a delivery is sent again whose last sending nobody knows the end of; on NotSent it is sent at once.
+        Raise if the platform cannot be asked just now: it is asked again later, and nothing is sent until then.
+        """

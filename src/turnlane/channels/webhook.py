@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -33,6 +34,9 @@ RECEIPT_CHARACTERS_MAX = 512
 SENT_AT_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: what RFC 3339 can write down again."""
 
+ASK_LATER = frozenset({429, 502, 503, 504})
+"""Nobody was reached who could tell: too many questions, or a gateway whose receiver is away."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -59,14 +63,22 @@ class _ReplyAnswer(Struct):
     receipt: str | None = None
 
 
+class _Known(Struct):
+    """What the receiver of replies knows of one of them."""
+
+    sent: bool
+
+
 _INCOMING = msgspec.json.Decoder(_Said | Annotated[list[_Said], Meta(max_length=MESSAGES_MAX)])
 _REPLY_ANSWER = msgspec.json.Decoder(_ReplyAnswer)
+_KNOWN = msgspec.json.Decoder(_Known)
 
 
 class Webhook:
     """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at"}`, one or a list of them.
 
-    The last three may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`.
+    The last three may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`;
+    what became of one that may or may not have arrived is asked at `lookup_url`.
     """
 
     def __init__(
@@ -75,12 +87,14 @@ class Webhook:
         *,
         secret: str | None = None,
         reply_url: str | None = None,
+        lookup_url: str | None = None,
         timeout: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
         self._secret = None if secret is None else Secret(secret)
         self._reply_url = None if reply_url is None else checked_url(reply_url, setting="reply_url")
+        self._lookup_url = None if lookup_url is None else checked_url(lookup_url, setting="lookup_url")
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._outgoing = Outgoing()
@@ -101,9 +115,7 @@ class Webhook:
         if self._reply_url is None:
             return Refused(f"the channel {self.name} has nowhere to send replies; set its reply_url")
         body = _reply(delivery)
-        headers = {"idempotency-key": delivery.id}
-        if self._secret is not None:
-            headers |= self._secret.sign(delivery.id, body, self._clock.now())
+        headers = {"idempotency-key": delivery.id, **self._signature(delivery, body)}
         match await self._outgoing.post(self._reply_url, body=body, headers=headers, timeout=self._timeout):
             case Answer(ok=True, body=answer):
                 return Sent(_receipt(answer))
@@ -115,6 +127,26 @@ class Webhook:
                 return NotSent(f"reply_url cannot be reached: {cause}")
             case Lost(cause):
                 return Unknown(f"reply_url did not answer: {cause}")
+
+    async def look_up(self, delivery: Delivery) -> Sent | NotSent | None:
+        """Ask the receiver by the delivery's id. Raises ConnectionError if nobody is there who could tell."""
+        if self._lookup_url is None:
+            return None
+        url, headers = _asking_for(delivery, self._lookup_url), self._signature(delivery, b"")
+        match await self._outgoing.get(url, headers=headers, timeout=self._timeout):
+            case Answer(status=404):
+                return NotSent("lookup_url answered 404: it never came")
+            case Answer(status=status, complete=complete) as answered if status in ASK_LATER or not complete:
+                raise ConnectionError(f"lookup_url answered {answered}")
+            case Answer(status=200, body=answer):
+                return _known(answer)
+            case Answer():
+                return None
+            case NotReached(cause) | Lost(cause):
+                raise ConnectionError(f"lookup_url did not answer: {cause}")
+
+    def _signature(self, delivery: Delivery, body: bytes) -> Mapping[str, str]:
+        return {} if self._secret is None else self._secret.sign(delivery.id, body, self._clock.now())
 
     async def close(self) -> None:
         await self._outgoing.close()
@@ -151,17 +183,30 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _reply(delivery: Delivery) -> bytes:
-    return msgspec.json.encode(
-        {
-            "delivery": delivery.id,
-            "conversation": local_part(delivery.conversation),
-            "turn": delivery.turn,
-            "part": delivery.part,
-            "parts": delivery.parts,
-            "text": delivery.text,
-            "in_reply_to": delivery.in_reply_to,
-        }
-    )
+    reply = {
+        "delivery": delivery.id,
+        "conversation": local_part(delivery.conversation),
+        "turn": delivery.turn,
+        "part": delivery.part,
+        "parts": delivery.parts,
+        "text": delivery.text,
+        "in_reply_to": delivery.in_reply_to,
+    }
+    return msgspec.json.encode({**reply, "resent": True} if delivery.resent else reply)
+
+
+def _asking_for(delivery: Delivery, url: str) -> str:
+    parts = urlsplit(url)
+    question = f"delivery={quote(delivery.id, safe='')}"
+    return parts._replace(query=f"{parts.query}&{question}" if parts.query else question, fragment="").geturl()
+
+
+def _known(body: bytes) -> Sent | NotSent | None:
+    try:
+        known = _KNOWN.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return Sent(_receipt(body)) if known.sent else NotSent("lookup_url says that it never came")
 
 
 def _receipt(body: bytes) -> str | None:

@@ -22,6 +22,7 @@ from turnlane.cli.migrate import schema_version
 from turnlane.cli.table import relative, took
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendError, InvalidSettings
+from turnlane.model.lane import Kind
 from turnlane.settings import CommandAgent, HttpAgent, Settings, WebChannel, WebhookChannel, variables, without_password
 
 DISK_BYTES_LOW = 1_000_000_000
@@ -30,6 +31,7 @@ OPEN_SECONDS_MAX = 15.0
 INTEGRITY_SECONDS_MAX = 20.0
 CONNECT_SECONDS_MAX = 3.0
 CLOCK_MS_AHEAD_MAX = 5_000
+HELD_COUNTED_MAX = 1_000
 YEAR_2026 = 1_767_225_600_000
 YEAR_2100 = 4_102_444_800_000
 
@@ -179,6 +181,16 @@ async def _contents(backend: Backend, now: int) -> AsyncIterator[Finding]:
         ("lanes", counts.lanes.get("parked", 0), "lanes are parked", "look at `turnlane lanes --state parked`"),
     ]:
         yield Finding(name, "warning", f"{many} {text}", step) if many else Finding(name, "ok", f"no {text}")
+    async for finding in _held(backend):
+        yield finding
+
+
+async def _held(backend: Backend) -> AsyncIterator[Finding]:
+    held = len(await backend.lanes(kind=Kind.OUT, state="parked", limit=HELD_COUNTED_MAX))
+    if held:
+        text = f"replies of {held}{' or more' if held == HELD_COUNTED_MAX else ''} conversations are held"
+        step = "look at `turnlane lanes --kind out --state parked`, then `turnlane resume CONVERSATION --outbox`"
+        yield Finding("outbox", "warning", text, step)
 
 
 def _workers(live: int, waiting: int) -> Iterator[Finding]:
@@ -246,6 +258,9 @@ async def channels(settings: Settings) -> AsyncIterator[Finding]:
                 yield Finding(check, "warning", "has no reply_url, so no reply can leave", step)
             case WebhookChannel(reply_url=str(url)):
                 yield await _reachable(check, url, "replies wait and are tried again meanwhile; start it")
+                if channel.lookup_url is not None:
+                    step = "a reply that may have arrived waits until it can be looked up; start it"
+                    yield await _reachable(f"{check} lookup", channel.lookup_url, step)
             case WebChannel(public=False) if not settings.listen.is_loopback:
                 step = f"set public = true in [channels.{name}] if everybody may chat"
                 yield Finding(check, "warning", f"the chat page is not served on {settings.listen}", step)

@@ -36,6 +36,7 @@ attempts = 3                        # failed runs before a turn becomes a dead l
 #ack = "commit"                     # "claim": after a crash a turn is lost rather than run again
 #backoff = { first = "1s", factor = 2, most = "5m" }
 #deliver_for = "24h"                # how long a reply is tried
+#on_unknown = "resend"              # a reply that may have arrived: "hold" = it waits for you
 #idle_after = "60s"
 #max_pending = 100
 #on_full = "store"
@@ -54,6 +55,7 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #kind = "webhook"                   # others post to /channels/site
 #secret = { env = "SITE_SECRET" }
 #reply_url = "http://127.0.0.1:9000/replies"
+#lookup_url = "http://127.0.0.1:9000/replies"    # asked what became of a reply that may have arrived
 
 # Agents: who answers. Without any it is an echo.
 

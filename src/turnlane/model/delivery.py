@@ -31,6 +31,8 @@ class Delivery:
     seq: int = 0
     """Its place in the outbox of the conversation, from 1; 0 until it is stored."""
     queued_at: int = 0
+    resent: bool = False
+    """Set for one sending, never stored: an earlier one may have arrived, and the policy is to send all the same."""
 
 
 def delivery_id(conversation: str, turn: int, part: int) -> str:
@@ -62,7 +64,7 @@ class NotSent:
 
 @value
 class Unknown:
-    """A cut or a time-out: it may or may not have arrived. Sent again under the same idempotency key."""
+    """A cut or a time-out: it may or may not have arrived. Looked up before anything is sent again."""
 
     cause: str
 

@@ -47,7 +47,8 @@ class Lane:
     attempt: int = 0
     """Runs started for the open batch, counted before each run."""
     failures: int = 0
-    """How many of those failed; the others that ended were lost with their worker."""
+    """How many of those failed; of the others that ended nobody knows how: lost with their worker, or (out lane) sent
+    without an answer."""
     first_at: int | None = None
     """Arrival of the oldest message that no batch holds."""
     ready_at: int | None = None
@@ -187,9 +188,11 @@ class Lane:
         self.first_at = first_at
         self._let_go(now)
 
-    def retry(self, at: int, now: int, *, counts: bool) -> None:
+    def retry(self, at: int, now: int, *, counts: bool, in_doubt: bool = False) -> None:
         """The same batch again at `at`. A failure that does not count leaves no trace in the attempts."""
-        if counts:
+        if in_doubt and not self._was_in_doubt:
+            pass  # the attempt stays, and is no failure: that is the doubt
+        elif counts:
             self.failures += 1
         else:
             self.attempt -= 1
@@ -197,10 +200,26 @@ class Lane:
         self._let_go(now)
 
     def release(self, now: int) -> None:
-        """Given back without blame: the same batch again, now, as if it had not been started."""
+        """Given back without blame: the same batch again, now; a turn as if it had not been started.
+
+        A sending may have left before it was stopped, so that the next one is in doubt.
+        """
+        if self.kind is TURN or self._was_in_doubt:
+            self.attempt -= 1
+        self.retry_at = now
+        self._let_go(now)
+
+    def call_off(self, now: int) -> None:
+        """The claim is undone; nobody has begun to run it."""
         self.attempt -= 1
         self.retry_at = now
         self._let_go(now)
+
+    @property
+    def _was_in_doubt(self) -> bool:
+        """Whether a run before this one ended without anybody knowing how. Once is enough to know that there is doubt;
+        counting every unknown sending would use up the takeovers, which are for what kills its workers."""
+        return self.attempt - self.failures > 1
 
     def orphan(self, now: int) -> None:
         """The owner is lost. The attempt stays counted; the epoch stays too, as the cleared owner already fences."""

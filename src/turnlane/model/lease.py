@@ -38,3 +38,9 @@ class Lease:
     def took_over(self) -> bool:
         """An earlier holder was lost in the middle of this very batch."""
         return self.attempt - self.failures > 1
+
+    @property
+    def in_doubt(self) -> bool:
+        """An out lane: an earlier sending of this delivery may have arrived, and nobody knows. Its worker was lost or
+        stopped in the middle of it, or no answer came."""
+        return self.took_over

@@ -12,6 +12,9 @@ OnBusy = Literal["collect", "queue"]
 
 Ack = Literal["commit", "claim"]
 
+OnUnknown = Literal["resend", "hold"]
+"""What becomes of a delivery that may have arrived, where the platform cannot tell whether it has."""
+
 
 @value
 class Backoff:
@@ -46,6 +49,7 @@ class Policy:
     ack: Ack = "commit"
     backoff: Backoff = field(default_factory=Backoff)
     deliver_for_ms: int = 86_400_000
+    on_unknown: OnUnknown = "resend"
 
     @property
     def batch_max(self) -> int:

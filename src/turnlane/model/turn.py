@@ -80,6 +80,8 @@ class RetryLater:
     cause: str
     counts: bool = True
     """False for a failure that must not use up the attempts: the platform said "later", or was not there."""
+    in_doubt: bool = False
+    """An out lane: the sending may have arrived after all. Whoever tries next is told (`Lease.in_doubt`)."""
 
 
 @value

@@ -65,6 +65,7 @@ class Batch:
     items: tuple[Message, ...] | tuple[Delivery] = field(repr=False)
     failures: int = 0
     lost: int = 0
+    """With their worker; the first sending without an answer counts, too."""
     again_at: int = 0
     """Not to be run again before."""
 
@@ -428,7 +429,9 @@ class Oracle:
             queued_at=now,
         )
         out.gather(delivery, lane.policy, now)
-        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**asdict(delivery), state="queued"))
+        stored = asdict(delivery)
+        del stored["resent"]  # a mark on one sending, never stored
+        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**stored, state="queued"))
 
     def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
         assert lane.holder is not None
@@ -449,7 +452,10 @@ class Oracle:
     def _retried(self, lane: Account, outcome: RetryLater, now: int) -> Verdict:
         assert lane.batch is not None
         self._note_attempt(lane, "retried", now)
-        lane.batch.failures += outcome.counts
+        if outcome.in_doubt and not lane.batch.lost:
+            lane.batch.lost = 1
+        else:
+            lane.batch.failures += outcome.counts
         lane.batch.again_at = outcome.at
         return self._let_go(lane, "retried", by_commit=True)
 
@@ -462,6 +468,8 @@ class Oracle:
     def _given_back(self, lane: Account, now: int, *, by_commit: bool) -> Verdict:
         assert lane.batch is not None
         self._note_attempt(lane, "released", now)
+        if lane.kind is Kind.OUT and not lane.batch.lost:
+            lane.batch.lost = 1
         lane.batch.again_at = now
         return self._let_go(lane, "released", by_commit=by_commit)
 

@@ -338,7 +338,10 @@ class World:
             (Parked("nobody"), 2),
         ]
         if lease.kind is Kind.OUT:
-            endings += [(Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60)]
+            endings += [
+                (Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60),
+                (RetryLater(later, "no answer", in_doubt=True), 10),
+            ]
         else:
             endings += [
                 (Replied(self._any_reply(lease)), 50),
