@@ -13,7 +13,7 @@ from turnlane.flow.deliver import SEND_SECONDS_MAX
 from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent, Unknown
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Policy
-from turnlane.model.turn import Turn
+from turnlane.model.turn import Delivered, Replied, Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
 HOLD = replace(AT_ONCE, on_unknown="hold")
@@ -134,6 +134,35 @@ async def test_a_sending_that_a_stop_cut_off_is_looked_up_before_it_is_sent_agai
         sent = await world.facts.seen("delivery.sent")
     assert sent.facts["receipt"] == "found"
     assert len(registry.tried) == 1
+
+
+async def test_whatever_a_worker_leaves_behind_in_the_middle_of_a_sending_is_in_doubt(
+    world: World, clock: VirtualClock
+) -> None:
+    """It said goodbye without an outcome, or woke up late, let the run go and was renewed without it."""
+    backend = world.backend
+    await world.say("alice", "hello")
+    await backend.join("first", 1_000)
+    (turn,) = await backend.claim("first", Kind.TURN)
+    await backend.commit(turn, Replied(Reply("hello")))
+    (sending,) = await backend.claim("first", Kind.OUT)
+    assert not sending.in_doubt
+    await backend.leave("first")
+    await backend.join("second", 1_000)
+    (sending,) = await backend.claim("second", Kind.OUT)
+    assert sending.in_doubt
+
+    await backend.commit(sending, Delivered())
+    await world.say("bob", "hello")
+    (turn,) = await backend.claim("second", Kind.TURN)
+    await backend.commit(turn, Replied(Reply("hello")))
+    await backend.claim("second", Kind.OUT)
+    clock.advance(999)
+    assert await backend.renew("second", 1_000, [])
+    clock.advance(999)
+    assert await backend.renew("second", 1_000, [])
+    (sending,) = await backend.claim("second", Kind.OUT)
+    assert sending.in_doubt
 
 
 async def test_a_look_up_that_fails_is_repeated_and_nothing_is_sent_until_it_succeeds(

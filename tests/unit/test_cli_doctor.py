@@ -24,7 +24,7 @@ from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
-from turnlane.model.turn import GaveUp, Parked
+from turnlane.model.turn import GaveUp, Parked, Replied, Reply
 
 NOW = Policy(debounce_ms=0, max_wait_ms=0)
 
@@ -240,6 +240,30 @@ def test_a_web_hook_without_secret_or_reply_url_is_worth_a_look() -> None:
     assert doctor.exit_code == 0
     assert doctor.says("channel site", "warning", "no reply_url")
     assert doctor.says("channel site", "warning", "no secret")
+
+
+def test_a_lookup_url_where_nobody_answers_is_worth_a_look() -> None:
+    with served(b"") as address:
+        settings = f'[channels.site]\nkind = "webhook"\nreply_url = "http://{address}/"\n'
+        doctor = examine(settings=f'{settings}lookup_url = "http://127.0.0.1:{unused_port()}/"\n')
+    assert doctor.says("channel site", "ok", "answers")
+    assert doctor.says("channel site lookup", "warning", "nobody answers")
+
+
+def test_replies_that_are_held_are_counted() -> None:
+    async def hold_a_reply() -> None:
+        backend = open_backend("sqlite:///turnlane.db")
+        await backend.open()
+        await backend.join("worker", 60_000)
+        await backend.accept([Arrival(Message("web", "m-1", "web/alice", "alice", "hello"), NOW)])
+        (turn,) = await backend.claim("worker", Kind.TURN)
+        await backend.commit(turn, Replied(Reply("hello")))
+        (sending,) = await backend.claim("worker", Kind.OUT)
+        await backend.commit(sending, Parked("nobody can tell"))
+        await backend.close()
+
+    asyncio.run(hold_a_reply())
+    assert examine().says("outbox", "warning", "replies of 1 conversations are held")
 
 
 def test_a_service_that_does_not_answer_is_worth_a_look() -> None:

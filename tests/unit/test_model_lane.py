@@ -140,6 +140,25 @@ def test_a_sending_may_be_taken_over_whatever_the_turn_may() -> None:
     assert not running(replace(AT_ONCE, ack="claim"), Kind.OUT).takeovers_used_up
 
 
+def test_a_sending_whose_end_nobody_knows_leaves_doubt_behind_and_uses_up_no_takeovers() -> None:
+    ends: list[Callable[[Lane], None]] = [
+        lambda one: one.retry(0, 0, counts=True, in_doubt=True),
+        lambda one: one.release(0),
+    ]
+    for end in ends:
+        one = running(replace(AT_ONCE, takeovers=1), Kind.OUT)
+        for _ in range(5):
+            end(one)
+            assert (one.takeovers, one.takeovers_used_up) == (1, False)
+            one.claim("worker", 0)
+
+
+def test_a_claim_that_was_called_off_leaves_no_doubt() -> None:
+    one = running(AT_ONCE, Kind.OUT)
+    one.call_off(0)
+    assert (one.attempt, one.failures, one.state(0)) == (0, 0, "ready")
+
+
 def test_a_paused_or_parked_lane_is_never_due_and_goes_on_where_it_was() -> None:
     one = lane(AT_ONCE)
     one.arrive(AT_ONCE, 0)

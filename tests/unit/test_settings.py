@@ -89,6 +89,7 @@ def test_the_example_of_the_design_is_read(read: Read) -> None:
         agent = "support"
         debounce = "0s"
         on_busy = "queue"
+        on_unknown = "hold"
         backoff = { factor = 1 }
         """,
         {"SITE_SECRET": "s3cret", "SCRIPT": "agent.py"},
@@ -108,6 +109,7 @@ def test_the_example_of_the_design_is_read(read: Read) -> None:
         on_busy="queue",
         debounce_ms=0,
         backoff=policy.Backoff(first_ms=2_000, factor=1.0, most_ms=60_000),
+        on_unknown="hold",
     )
 
 
@@ -238,6 +240,8 @@ def test_a_policy_for_an_unknown_channel_is_refused_with_a_suggestion() -> None:
         ('[lanes]\non_busy = "interrupt"', '[lanes] on_busy: expected "collect" or "queue", got "interrupt"'),
         ('[lanes]\non_busy = "colect"', "did you mean 'collect'?"),
         ('[lanes]\non_full = "reject"', '[lanes] on_full: expected "store", got "reject"'),
+        ('[lanes]\non_unknown = "keep"', '[lanes] on_unknown: expected "resend" or "hold", got "keep"'),
+        ('[channels.a]\nkind = "webhook"\nlookup_url = "x"', "[channels.a] lookup_url: expected a URL"),
         ('[lanes]\nlease = "10ms"', '[lanes] lease: must be at least "1s", is "10ms"'),
         ('[retention]\nevents = "0s"', '[retention] events: must be at least "1s", is "0s"'),
         ('[lanes]\ndebounce = "9s"\nmax_wait = "3s"', '[lanes] debounce: "9s" is longer than max_wait = "3s"'),
