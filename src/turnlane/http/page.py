@@ -1,4 +1,4 @@
-"""The chat page at `/`, and what it reads: the history of one visitor's conversation, and new replies as they leave."""
+"""The chat page at `/`, and what it reads: the history of a visitor's conversations, and new replies as they leave."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from turnlane.errors import NotFound
 from turnlane.http.access import Access, Guard
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
-from turnlane.http.query import Query
+from turnlane.http.query import CURSOR_MAX, Query, whole_number
 from turnlane.http.stream import Row, Streams, cursor_of
+from turnlane.model.lane import Kind
 from turnlane.model.message import Message, conversation_key
-from turnlane.model.view import DeliveryView
+from turnlane.model.view import DeliveryView, Story
 
 HISTORY_MAX = 200
 REPLIES_AT_ONCE = 20
 """Read and held at once for one stream; replies can be long."""
 
-ASSETS = {"chat.css": "text/css", "chat.js": "text/javascript"}
+WATCHED_MAX = 20
+"""Conversations that one stream may carry; each is looked up at every look."""
+
+ASSETS = {
+    "chat.css": "text/css",
+    **dict.fromkeys(("chat.js", "store.js", "theme.js", "view.js", "wire.js"), "text/javascript"),
+}
 
 PAGE_HEADERS = {
     "cache-control": "no-cache",
@@ -57,6 +64,7 @@ class ChatPage:
         return [
             Route("/", self.index, middleware=own_site),
             Route("/chat/{file}", self.asset, middleware=own_site),
+            Route("/channels/{name}/stream", self.watch, middleware=own_site),
             Route("/channels/{name}/{token}/history", self.history, middleware=own_site),
             Route("/channels/{name}/{token}/stream", self.stream, middleware=own_site),
         ]
@@ -81,31 +89,55 @@ class ChatPage:
     async def history(self, request: Request) -> Response:
         """What was said on both sides, oldest first, and the cursor from which to follow."""
         Query(request)
-        key = self._conversation(request)
+        name, token = request.path_params["name"], request.path_params["token"]
+        key = self._conversation(name, token)
         story = await self._bot.backend.story(key, limit=HISTORY_MAX)
         if story is None:
             return json_answer({"lines": [], "after": 0})
         visible = _visible(story.deliveries)
         # By time; where the clock is too coarse, an answer stands after the last message of its turn, before the next.
         asked_until = {turn.number: turn.last for turn in story.turns}
-        said = [((message.accepted_at, message.seq, 0), _said(message)) for message in story.messages]
-        replied = [((each.queued_at, asked_until.get(each.turn or 0, 0), each.seq), _replied(each)) for each in visible]
+        said = [
+            ((message.accepted_at, message.seq, 0), _said(message, token, state)) for message, state in _states(story)
+        ]
+        replied = [
+            ((each.queued_at, asked_until.get(each.turn or 0, 0), each.seq), _replied(each, token)) for each in visible
+        ]
         lines = sorted([*said, *replied], key=lambda line: line[0])
         return json_answer({"lines": [line for _, line in lines], "after": visible[-1].seq if visible else 0})
 
     async def stream(self, request: Request) -> Response:
         """Replies after the cursor, each once it has left."""
         after = cursor_of(request, Query(request, "after")) or 0
-        key = self._conversation(request)
+        name, token = request.path_params["name"], request.path_params["token"]
+        key = self._conversation(name, token)
 
         async def read(after: int) -> Sequence[Row]:
             deliveries = await self._bot.backend.deliveries(key, after=after, limit=REPLIES_AT_ONCE)
-            return [Row(delivery.seq, "reply", _replied(delivery)) for delivery in _visible(deliveries)]
+            return [Row(each.seq, "reply", _replied(each, token)) for each in _visible(deliveries)]
 
         return self._streams.answer(request, read, after)
 
-    def _conversation(self, request: Request) -> str:
-        name, token = request.path_params["name"], request.path_params["token"]
+    async def watch(self, request: Request) -> Response:
+        """Replies of several conversations in one stream, as a browser keeps few connections to one server."""
+        name = request.path_params["name"]
+        places = _places(Query(request, "watch").text("watch") or "")
+        keys = {token: self._conversation(name, token) for token in places}
+
+        async def read(_: int) -> Sequence[Row]:
+            rows = []
+            for token, key in keys.items():
+                deliveries = await self._bot.backend.deliveries(key, after=places[token], limit=REPLIES_AT_ONCE)
+                for delivery in _visible(deliveries):
+                    places[token] = delivery.seq
+                    line = _replied(delivery, token) | {"conversation": token, "seq": delivery.seq}
+                    # Only grows, as a cursor must. Whoever reconnects says again where it is in each conversation.
+                    rows.append(Row(sum(places.values()), "reply", line))
+            return rows
+
+        return self._streams.answer(request, read, 0, looks=len(keys))
+
+    def _conversation(self, name: str, token: str) -> str:
         if not self._is_served(name) or not _TOKEN.fullmatch(token):
             raise NotFound("no such conversation of a web channel; open / to begin one")
         return conversation_key(name, token)
@@ -119,21 +151,55 @@ def _read(file: str) -> str:
     return (files("turnlane.http") / "chat" / file).read_text(encoding="utf-8")
 
 
+def _places(watched: str) -> dict[str, int]:
+    """`TOKEN:7,TOKEN:0` as the place up to which each conversation is known."""
+    pairs = [each.partition(":") for each in watched.split(",")]
+    if not watched or len(pairs) > WATCHED_MAX:
+        raise HTTPException(400, f"query parameter 'watch': name 1 to {WATCHED_MAX} conversations, as TOKEN:7,TOKEN:0")
+    return {token: whole_number("watch", place, lowest=0, highest=CURSOR_MAX) for token, _, place in pairs}
+
+
 def _visible(deliveries: Sequence[DeliveryView]) -> list[DeliveryView]:
     """Those that left. Nothing after one that still waits, so that the reader's cursor never passes it."""
     queued = next((place for place, delivery in enumerate(deliveries) if delivery.state == "queued"), len(deliveries))
     return [delivery for delivery in deliveries[:queued] if delivery.state == "sent"]
 
 
-def _said(message: Message) -> dict[str, object]:
-    # The channel puts the visitor's token before the page's own id.
+def _states(story: Story) -> list[tuple[Message, str]]:
+    """Each message, and whether it still waits for an answer, was given up on, or is done with."""
+    pending = sum(lane.pending for lane in story.lanes if lane.kind is Kind.TURN)
+    given_up = [range(turn.first, turn.last + 1) for turn in story.turns if turn.outcome == "dead_letter"]
+    done_with = len(story.messages) - pending
+
+    def state(place: int, message: Message) -> str:
+        if place >= done_with:
+            return "waiting"
+        return "given_up" if any(message.seq in turn for turn in given_up) else "done"
+
+    return [(message, state(place, message)) for place, message in enumerate(story.messages)]
+
+
+def _said(message: Message, token: str, state: str) -> dict[str, object]:
     return {
         "from": "visitor",
-        "id": message.origin_id.partition("/")[2],
+        "id": _own_id(message.origin_id, token),
         "text": message.text,
         "at": message.accepted_at,
+        "state": state,
     }
 
 
-def _replied(delivery: DeliveryView) -> dict[str, object]:
-    return {"from": "bot", "id": delivery.id, "text": delivery.text, "at": delivery.queued_at, "kind": delivery.kind}
+def _replied(delivery: DeliveryView, token: str) -> dict[str, object]:
+    return {
+        "from": "bot",
+        "id": delivery.id,
+        "text": delivery.text,
+        "at": delivery.queued_at,
+        "kind": delivery.kind,
+        "in_reply_to": [_own_id(origin_id, token) for origin_id in delivery.in_reply_to],
+    }
+
+
+def _own_id(origin_id: str, token: str) -> str:
+    """The id that the page gave: the channel puts the visitor's token before it."""
+    return origin_id.removeprefix(f"{token}/")

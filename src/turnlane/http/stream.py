@@ -58,10 +58,14 @@ class Streams:
         self._backend = backend
         self._change: asyncio.Task[bool] | None = None
         self._open = 0
+        self._looks = 0
         self._closed = False
 
-    def answer(self, request: Request, read: Read, after: int) -> Response:
-        """Everything after the cursor, and then what comes, until the reader leaves or the server stops."""
+    def answer(self, request: Request, read: Read, after: int, *, looks: int = 1) -> Response:
+        """Everything after the cursor, and then what comes, until the reader leaves or the server stops.
+
+        `looks`: how often one read asks the store.
+        """
         if self._open >= STREAMS_MAX:
             raise HTTPException(
                 503, f"{STREAMS_MAX} streams are open; try again later", {"retry-after": str(RETRY_AFTER_SECONDS)}
@@ -70,7 +74,7 @@ class Streams:
         headers = {**PRIVATE, "x-accel-buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=_StreamAnswer.media_type)
-        return _StreamAnswer(self._follow(read, after), headers=headers)
+        return _StreamAnswer(self._follow(read, after, looks), headers=headers)
 
     def close(self) -> None:
         """End every stream now. Readers come back with their cursor."""
@@ -78,8 +82,9 @@ class Streams:
         if self._change is not None:
             self._change.cancel()
 
-    async def _follow(self, read: Read, after: int) -> AsyncGenerator[bytes, None]:
+    async def _follow(self, read: Read, after: int, looks: int) -> AsyncGenerator[bytes, None]:
         self._open += 1
+        self._looks += looks
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             async with aclosing(self._chunks(read, after)) as chunks:
@@ -90,6 +95,7 @@ class Streams:
             log.warning("a stream ended because the store could not be read: %s", error)
         finally:
             self._open -= 1
+            self._looks -= looks
 
     async def _chunks(self, read: Read, after: int) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
@@ -107,7 +113,7 @@ class Streams:
                 spoke = loop.time()
             else:
                 await self._wait_for(change)
-            await asyncio.sleep(self._open / LOOKS_PER_SECOND_MAX)
+            await asyncio.sleep(self._looks / LOOKS_PER_SECOND_MAX)
 
     def _next_change(self) -> asyncio.Task[bool]:
         if self._change is None or self._change.done():

@@ -1,243 +1,371 @@
-// The chat page. A line is kept here until the server has stored it, and sent under the same id until then, so that a
-// lost connection neither loses nor doubles it. Replies come as a stream that goes on from the last one seen.
+// The chat page: who is open, what is known of it, and what happens when something is typed, stored or answered.
 
-const channel = document.body.dataset.channel;
-const base = `/channels/${encodeURIComponent(channel)}`;
-const lines = document.getElementById("lines");
-const empty = document.getElementById("empty");
-const connection = document.getElementById("connection");
-const composer = document.getElementById("composer");
-const text = document.getElementById("text");
-const send = composer.querySelector("button");
+import * as store from "./store.js";
+import { focusList, onList, showConnection, showLines, showList, titleOf, toTheEnd } from "./view.js";
+import { Sender, Stream, fetchHistory } from "./wire.js";
 
-const retryFirstMs = 500;
-const retryMostMs = 10_000;
-const requestMostMs = 20_000;
-const waitMs = (failures) => Math.min(retryMostMs, retryFirstMs * 2 ** Math.min(failures, 10));
+const byId = (id) => document.getElementById(id);
+const text = byId("text");
+const name = byId("name");
 
-// What outlives a reload. Where the browser keeps nothing, it lives as long as the page.
+const watchedMost = 20; // as the server allows
+const lookAgainMs = 15_000;
+const undoMs = 10_000;
+const longAwayMs = 30_000;
 
-const kept = {
-  memory: new Map(),
-  get(name) {
-    if (this.memory.has(name)) return this.memory.get(name);
-    try {
-      return localStorage.getItem(`turnlane.${channel}.${name}`);
-    } catch {
-      return null;
-    }
-  },
-  set(name, value) {
-    try {
-      localStorage.setItem(`turnlane.${channel}.${name}`, value);
-      this.memory.delete(name);
-    } catch {
-      this.memory.set(name, value);
-    }
-  },
-};
+let open = "";
+let connected = false;
+const known = new Map(); // lines the server has, by token, as far as they were read here
 
-function randomId(bytes) {
-  return Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+// What is seen is always drawn from what is known.
+
+function draw() {
+  const current = store.conversation(open);
+  const waits = connected && current?.pending.length > 0 && !known.get(open)?.some((line) => line.partial);
+  showList(store.conversations(), { open, connected });
+  showLines([...(known.get(open) ?? []), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit });
+  if (document.activeElement !== name) name.value = current?.name ?? "";
+  name.placeholder = current ? titleOf(current) : "";
 }
 
-function beginConversation() {
-  const token = randomId(24);
-  kept.set("token", token);
-  return token;
+const asLine = (line) => ({ ...line, from: "visitor", state: line.refused ? "refused" : "sending" });
+
+function lookedAt() {
+  const current = store.conversation(open);
+  if (document.hidden || !current || current.seen === current.after) return;
+  store.changeConversation(open, (each) => (each.seen = each.after));
 }
 
-let token = kept.get("token") ?? beginConversation();
+// Coming in. A line may come again (a reconnect, a history), and a reply may come in pieces before it is whole: the same
+// id is always the same line, and the latest text of it counts.
 
-// Read anew each time: another tab of the same browser keeps its lines in the same place.
-const unsent = {
-  all() {
-    try {
-      return JSON.parse(kept.get("unsent") ?? "[]");
-    } catch {
-      return [];
-    }
-  },
-  add(line) {
-    kept.set("unsent", JSON.stringify([...this.all(), line]));
-  },
-  remove(id) {
-    kept.set("unsent", JSON.stringify(this.all().filter((line) => line.id !== id)));
-  },
-};
-
-// What is seen. Everything others wrote goes in as text, never as markup.
-
-const shown = new Map();
-
-function show({ from, id, text: words, at = Date.now(), state = "" }) {
-  if (shown.has(id)) return;
-  const line = document.createElement("li");
-  const said = document.createElement("div");
-  const about = document.createElement("div");
-  const atTheEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 80;
-  line.className = `line ${from}`;
-  said.className = "words";
-  about.className = "about";
-  said.textContent = words;
-  line.classList.toggle("turned", !lines.lastElementChild?.classList.contains(from));
-  line.append(said, about);
-  lines.append(line);
-  shown.set(id, { line, about, at: new Date(at) });
-  mark(id, state);
-  empty.hidden = true;
-  if (atTheEnd || from === "visitor") lines.scrollTop = lines.scrollHeight;
+function put(token, line) {
+  if (token === open && !known.has(token)) known.set(token, []);
+  const said = known.get(token);
+  if (!said) return;
+  const place = said.findIndex((each) => each.id === line.id);
+  if (place < 0) said.push(line);
+  else said[place] = { ...line, at: said[place].at };
 }
 
-function mark(id, state, detail = "") {
-  const { line, about, at } = shown.get(id) ?? {};
-  if (!line) return;
-  line.dataset.state = state;
-  const time = document.createElement("time");
-  time.dateTime = at.toISOString();
-  time.title = at.toLocaleString();
-  time.textContent = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  const says = { sending: " · sending…", stored: " · stored", refused: ` · not taken: ${detail}` };
-  about.replaceChildren(time, says[state] ?? "");
+const isKnown = (token, id) => Boolean(known.get(token)?.some((line) => line.id === id));
+
+function receive(reply) {
+  const token = reply.conversation;
+  put(token, reply);
+  if (!reply.partial) settle(token, reply);
+  lookedAt();
+  draw();
 }
 
-function say(state, words) {
-  connection.dataset.state = state;
-  connection.textContent = words;
-}
-
-// Sending: one line after the other, each until it is stored.
-
-let sending = false;
-let wake = () => {};
-
-async function sendUnsent() {
-  if (sending) return;
-  sending = true;
-  let failures = 0;
-  for (let line = unsent.all()[0]; line; line = unsent.all()[0]) {
-    const { done, detail } = await post(line);
-    if (done) {
-      unsent.remove(line.id);
-      mark(line.id, detail ? "refused" : "stored", detail);
-      failures = 0;
-    } else {
-      await pause(waitMs(failures++));
-    }
-  }
-  sending = false;
-}
-
-function pause(milliseconds) {
-  return new Promise((resolve) => {
-    wake = resolve;
-    setTimeout(resolve, milliseconds);
+function settle(token, reply) {
+  const answered = new Set(reply.in_reply_to);
+  store.changeConversation(token, (each) => {
+    each.after = Math.max(each.after, reply.seq);
+    each.pending = each.pending.filter((id) => !answered.has(id));
   });
+  store.noteLast(token, reply);
+  for (const line of known.get(token) ?? []) if (answered.has(line.id)) line.state = "done";
+  // Asked in another tab, or answered before the server's word that it is stored came through.
+  if (token === open && reply.in_reply_to.some((id) => !isKnown(token, id))) refresh(token);
 }
 
-async function post({ id, conversation, text }) {
+const reading = new Set();
+
+async function refresh(token) {
+  if (reading.has(token)) return;
+  reading.add(token);
   try {
-    const answer = await fetch(base, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ id, conversation, text }),
-      signal: AbortSignal.timeout(requestMostMs),
-    });
-    if (answer.status === 202) return { done: true };
-    if (answer.status >= 500 || answer.status === 408 || answer.status === 429) return { done: false };
-    const problem = await answer.json();
-    return { done: true, detail: problem.detail || problem.title || `status ${answer.status}` };
+    absorb(token, await fetchHistory(token));
   } catch {
-    // No answer, or half of one: the server may have the line or not, and the same id makes asking again safe.
-    return { done: false };
+    // Read again when the stream is back; until then the page shows what it has, and that it is not connected.
+    if (connected) setTimeout(() => token === open && refresh(token), lookAgainMs);
+  } finally {
+    reading.delete(token);
   }
 }
 
-// Receiving: what was said before, then what is said from now on.
-
-let stream = null;
-let after = 0;
-
-async function open() {
-  const mine = token;
-  for (let failures = 0; ; failures++) {
-    try {
-      const answer = await fetch(`${base}/${mine}/history`, { signal: AbortSignal.timeout(requestMostMs) });
-      if (!answer.ok) throw new Error(`status ${answer.status}`);
-      const history = await answer.json();
-      if (mine !== token) return;
-      for (const line of history.lines) show({ ...line, state: line.from === "visitor" ? "stored" : "" });
-      after = history.after;
-      break;
-    } catch {
-      if (mine !== token) return;
-      say("lost", "reconnecting");
-      await new Promise((resolve) => setTimeout(resolve, waitMs(failures)));
-    }
-  }
-  for (const line of unsent.all()) {
-    if (line.conversation === mine) show({ from: "visitor", ...line, state: "sending" });
-  }
-  sendUnsent();
-  follow(0);
-}
-
-function follow(failures) {
-  stream?.close();
-  const mine = (stream = new EventSource(`${base}/${token}/stream?after=${after}`));
-  mine.onopen = () => {
-    failures = 0;
-    say("connected", "connected");
-    wake();
-  };
-  mine.addEventListener("reply", (event) => {
-    after = Number(event.lastEventId);
-    show(JSON.parse(event.data));
+function absorb(token, { lines, after }) {
+  const stored = new Set(lines.map((line) => line.id));
+  for (const line of store.unsent(token)) if (stored.has(line.id)) store.removeUnsent(line.id);
+  // What came while this was read stays behind it; what is older than its first line has been read before.
+  const since = new Date(lines[0]?.at ?? 0);
+  const newer = (known.get(token) ?? []).filter((line) => !stored.has(line.id) && new Date(line.at) >= since);
+  known.set(token, [...lines, ...newer]);
+  store.changeConversation(token, (each) => {
+    each.after = Math.max(each.after, after);
+    each.pending = known.get(token).filter((line) => line.state === "waiting").map((line) => line.id);
+    each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
   });
-  mine.onerror = () => {
-    say("lost", "reconnecting");
-    // The browser reconnects after a cut by itself, and gives up after any other answer than a stream.
-    if (mine.readyState === EventSource.CLOSED) {
-      setTimeout(() => mine === stream && follow(failures + 1), waitMs(failures));
-    }
-  };
+  const last = known.get(token).at(-1);
+  if (last && !store.unsent(token).length) store.noteLast(token, last);
+  if (token === open) lookedAt();
+  draw();
 }
 
-// What the person does.
+const stream = new Stream({
+  places() {
+    const urgency = (each) => (each.token === open ? 2 : each.pending.length ? 1 : 0);
+    const most = store.conversations().sort((one, other) => urgency(other) - urgency(one));
+    return most.slice(0, watchedMost).map(({ token, after }) => [token, after]);
+  },
+  onReply: receive,
+  onOpen() {
+    connected = true;
+    showConnection("connected", "connected");
+    draw();
+    refresh(open);
+    sender.retryNow();
+  },
+  onLost() {
+    connected = false;
+    showConnection("lost", "reconnecting");
+    draw();
+  },
+});
 
-composer.addEventListener("submit", (event) => {
+// Nothing tells the page of a turn that ends without a reply, so it looks.
+setInterval(() => {
+  if (!connected) return;
+  for (const each of store.conversations()) if (each.pending.length) refresh(each.token);
+}, lookAgainMs);
+
+// Going out
+
+const sender = new Sender({
+  next: () => store.unsent().find((line) => !line.refused),
+  onStored(line) {
+    store.removeUnsent(line.id);
+    if (!isKnown(line.conversation, line.id)) {
+      put(line.conversation, { ...line, from: "visitor", at: new Date(line.at).toISOString(), state: "waiting" });
+      store.changeConversation(line.conversation, (each) => each.pending.push(line.id));
+    }
+    stream.retryNow();
+    draw();
+  },
+  onRefused(line, why) {
+    store.refuseUnsent(line.id, why);
+    draw();
+  },
+});
+
+function say(words) {
+  const line = { id: store.randomId(16), conversation: open, text: words, at: Date.now() };
+  store.addUnsent(line);
+  store.noteLast(open, { ...line, from: "visitor" });
+  draw();
+  toTheEnd();
+  stream.cover();
+  stream.retryNow();
+  sender.retryNow();
+}
+
+function edit(line) {
+  store.removeUnsent(line.id);
+  write([line.text, text.value].filter(Boolean).join("\n"));
+  draw();
+}
+
+function write(words) {
+  text.value = words;
+  noteDraft();
+  text.focus();
+}
+
+function noteDraft() {
+  store.saveDraft(open, text.value);
+  fitComposer();
+}
+
+function fitComposer() {
+  byId("send").disabled = !text.value.trim();
+  // For browsers that cannot fit a field to its content by themselves.
+  text.rows = Math.min(8, text.value.split("\n").length);
+}
+
+// Conversations
+
+function choose(token) {
+  open = token;
+  store.saveOpenToken(token);
+  text.value = store.draft(token);
+  fitComposer();
+  lookedAt();
+  draw();
+  toTheEnd();
+  stream.cover();
+  if (connected) refresh(token);
+  closeDrawer();
+  if (matchMedia("(pointer: fine)").matches) text.focus();
+}
+
+const someToken = () => store.conversations()[0]?.token ?? store.addConversation();
+
+function begin() {
+  const unused = store.conversations().find((each) => !each.last && !store.draft(each.token));
+  choose(unused?.token ?? store.addConversation());
+  text.focus();
+}
+
+let undo = null;
+
+function remove(token) {
+  const title = titleOf(store.conversation(token));
+  const putBack = store.removeConversation(token);
+  undo?.forget();
+  byId("removed").firstElementChild.textContent = `Deleted “${title.length > 24 ? `${title.slice(0, 24)}…` : title}”`;
+  byId("removed").hidden = false;
+  const forget = () => {
+    byId("removed").hidden = true;
+    clearTimeout(timer);
+    undo = null;
+  };
+  const timer = setTimeout(forget, undoMs);
+  undo = {
+    forget,
+    do() {
+      putBack();
+      forget();
+      choose(token);
+    },
+  };
+  if (token === open) choose(someToken());
+  else draw();
+}
+
+function rename() {
+  const chosen = name.value.trim();
+  store.changeConversation(open, (each) => {
+    if (chosen !== titleOf(each)) each.name = chosen;
+  });
+  draw();
+}
+
+function step(by) {
+  const all = store.conversations();
+  const place = all.findIndex((each) => each.token === open) + by;
+  if (all[place]) choose(all[place].token);
+}
+
+// What the person does
+
+byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const words = text.value.trim();
   if (!words) return;
-  const line = { id: randomId(16), conversation: token, text: words, at: Date.now() };
-  unsent.add(line);
-  show({ from: "visitor", ...line, state: "sending" });
-  text.value = "";
-  send.disabled = true;
-  text.focus();
-  sendUnsent();
+  write("");
+  say(words);
 });
 
-text.addEventListener("input", () => {
-  send.disabled = !text.value.trim();
-});
-
+text.addEventListener("input", noteDraft);
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  composer.requestSubmit();
+  byId("composer").requestSubmit();
 });
 
-document.getElementById("begin").addEventListener("click", () => {
-  stream?.close();
-  token = beginConversation();
-  shown.clear();
-  lines.replaceChildren();
-  empty.hidden = false;
+name.addEventListener("focus", () => {
+  name.value ||= name.placeholder;
+  name.select();
+});
+name.addEventListener("blur", rename);
+name.addEventListener("keydown", (event) => {
+  if (event.isComposing) return;
+  if (event.key === "Escape") name.value = store.conversation(open)?.name ?? "";
+  if (event.key === "Enter" || event.key === "Escape") text.focus();
+});
+
+byId("begin").addEventListener("click", begin);
+byId("remove").addEventListener("click", () => remove(open));
+byId("removed").lastElementChild.addEventListener("click", () => undo?.do());
+onList({
+  choose,
+  remove,
+  rename(token) {
+    choose(token);
+    name.focus();
+  },
+});
+
+document.addEventListener("keydown", (event) => {
+  const command = event.ctrlKey || event.metaKey;
+  if (command && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") begin();
+  else if (event.altKey && event.key === "ArrowDown") step(1);
+  else if (event.altKey && event.key === "ArrowUp") step(-1);
+  else if (event.key === "F2") name.focus();
+  else if (event.key === "Escape") escape();
+  else return;
+  event.preventDefault();
+});
+
+function escape() {
+  closeDrawer();
   text.focus();
-  open();
+}
+
+if (navigator.platform.startsWith("Mac")) byId("begin-keys").textContent = "⌘ K";
+
+// The drawer, which is always open where there is room for it.
+
+function closeDrawer() {
+  delete document.body.dataset.drawer;
+  byId("talk").inert = false;
+  byId("drawer").setAttribute("aria-expanded", "false");
+}
+
+byId("drawer").addEventListener("click", () => {
+  document.body.dataset.drawer = "open";
+  byId("talk").inert = true;
+  byId("drawer").setAttribute("aria-expanded", "true");
+  focusList();
+});
+byId("veil").addEventListener("click", closeDrawer);
+matchMedia("(max-width: 48rem)").addEventListener("change", closeDrawer);
+
+// Light and dark
+
+const themes = ["system", "light", "dark"];
+
+function showTheme(theme) {
+  byId("theme").dataset.theme = theme;
+  byId("theme").title = byId("theme").ariaLabel = `Colours: ${theme === "system" ? "as the system" : theme}`;
+}
+
+byId("theme").addEventListener("click", () => {
+  const theme = themes[(themes.indexOf(byId("theme").dataset.theme) + 1) % themes.length];
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem("turnlane.theme", theme);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+  showTheme(theme);
 });
 
-window.addEventListener("online", () => wake());
+// Coming back: to the network, to the tab, from another tab.
 
-open();
+let hiddenSince = null;
+
+window.addEventListener("online", () => stream.connect());
+window.addEventListener("pageshow", (event) => event.persisted && stream.connect());
+document.addEventListener("visibilitychange", () => {
+  // A machine that slept has a dead connection that looks alive.
+  if (!document.hidden && hiddenSince && Date.now() - hiddenSince > longAwayMs) stream.connect();
+  hiddenSince = document.hidden ? Date.now() : null;
+  lookedAt();
+  draw();
+});
+store.onChangeElsewhere(() => {
+  const current = store.conversation(open);
+  if (!current) return choose(someToken());
+  if (current.pending.some((id) => !isKnown(open, id))) refresh(open);
+  lookedAt();
+  draw();
+  stream.cover();
+  sender.sendAll();
+});
+
+showTheme(document.documentElement.dataset.theme ?? "system");
+const last = store.openToken();
+choose(store.conversation(last) ? last : someToken());
+sender.sendAll();

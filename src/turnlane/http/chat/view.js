@@ -1,0 +1,211 @@
+// What is seen. Everything that people and agents wrote goes in as text, never as markup.
+
+const byId = (id) => document.getElementById(id);
+const lines = byId("lines");
+const list = byId("conversations");
+const scroll = byId("scroll");
+const newest = byId("newest");
+
+export const titleOf = (conversation) => conversation.name || conversation.first || "New conversation";
+
+function element(kind, className, ...children) {
+  const made = document.createElement(kind);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+// Elements stay where they are as long as they can: a moved one would lose the focus and be read aloud again.
+function arrange(parent, items, make, update) {
+  const present = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
+  const wanted = new Set(items.map((item) => item.key));
+  for (const [key, child] of present) if (!wanted.has(key)) child.remove();
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const child = present.get(item.key) ?? make(item);
+    child.dataset.key = item.key;
+    const look = JSON.stringify(item);
+    if (child.look !== look) update(child, item);
+    child.look = look;
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+  }
+}
+
+// Times
+
+const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat([], { weekday: "long", day: "numeric", month: "long" });
+const shortDay = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
+
+function isToday(date, daysAgo = 0) {
+  const then = new Date();
+  then.setDate(then.getDate() - daysAgo);
+  return date.toDateString() === then.toDateString();
+}
+
+const dayName = (date) => (isToday(date) ? "Today" : isToday(date, 1) ? "Yesterday" : day.format(date));
+const shortTime = (date) => (isToday(date) ? clock : shortDay).format(date);
+
+function timeElement(date, text) {
+  const time = element("time", "", text);
+  time.dateTime = date.toISOString();
+  time.title = date.toLocaleString();
+  return time;
+}
+
+// The lines of the open conversation
+
+export function showLines(said, { connected, answering, edit }) {
+  const before = lines.lastElementChild?.dataset.key;
+  arrange(lines, withDays(said.map((line) => ({ ...line, connected }))), makeLine, (item, line) => {
+    if (line.day) item.replaceChildren(element("span", "", line.day));
+    else fillLine(item, line, edit);
+  });
+  byId("empty").hidden = said.length > 0;
+  byId("answering").hidden = !answering;
+  if (atTheEnd) toTheEnd();
+  else if (said.at(-1)?.from === "bot" && lines.lastElementChild.dataset.key !== before) newest.hidden = false;
+}
+
+function withDays(said) {
+  const rows = [];
+  for (const [place, line] of said.entries()) {
+    const date = new Date(line.at).toDateString();
+    const previous = said[place - 1];
+    const isNewDay = !previous || new Date(previous.at).toDateString() !== date;
+    if (isNewDay) rows.push({ key: date, day: dayName(new Date(line.at)) });
+    const turned = isNewDay || previous.from !== line.from;
+    const ends = said[place + 1]?.from !== line.from;
+    rows.push({ ...line, key: line.id, turned, ends });
+  }
+  return rows;
+}
+
+function makeLine(line) {
+  if (line.day) return element("li", "day");
+  return element("li", `line ${line.from}`, element("div", "words"), element("div", "about"));
+}
+
+function fillLine(item, line, edit) {
+  const [words, about] = item.children;
+  const date = new Date(line.at);
+  item.classList.toggle("turned", line.turned);
+  item.classList.toggle("partial", Boolean(line.partial));
+  // Whoever listens hears an answer that comes in pieces once, when it is whole.
+  item.setAttribute("aria-busy", String(Boolean(line.partial)));
+  item.dataset.state = line.state ?? "";
+  item.dataset.kind = line.kind ?? "";
+  if (words.textContent !== line.text) words.textContent = line.text;
+  const remark = remarkOn(line);
+  about.replaceChildren();
+  about.hidden = !line.ends && !remark;
+  about.append(timeElement(date, clock.format(date)), remark && ` · ${remark}`);
+  if (line.state === "refused") {
+    const again = element("button", "", "Edit");
+    again.type = "button";
+    again.addEventListener("click", () => edit(line));
+    about.append(" ", again);
+  }
+}
+
+function remarkOn({ state, connected, refused, kind, ends }) {
+  if (state === "sending") return connected ? "sending…" : "kept, will be sent";
+  if (state === "refused") return `not taken: ${refused}`;
+  if (state === "given_up") return "could not be answered";
+  if (state === "waiting" && ends) return "stored";
+  if (kind === "operator") return "by a person";
+  return "";
+}
+
+// Whoever reads the end stays there, also when a phone's keyboard takes half of the screen.
+
+let atTheEnd = true;
+
+export function toTheEnd() {
+  atTheEnd = true;
+  scroll.scrollTop = scroll.scrollHeight;
+  newest.hidden = true;
+}
+
+newest.addEventListener("click", toTheEnd);
+scroll.addEventListener("scroll", () => {
+  atTheEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
+  if (atTheEnd) newest.hidden = true;
+});
+new ResizeObserver(() => atTheEnd && toTheEnd()).observe(scroll);
+
+// The list of conversations: one stop for the Tab key, arrows inside it.
+
+export function showList(conversations, { open, connected }) {
+  const focused = list.contains(document.activeElement) ? document.activeElement : null;
+  const items = conversations.map((each) => ({
+    key: each.token,
+    title: titleOf(each),
+    words: each.last ? (each.last.from === "visitor" ? "You: " : "") + each.last.text : "Nothing said yet",
+    time: each.last ? shortTime(new Date(each.last.at)) : "",
+    at: each.last?.at,
+    unread: each.after > each.seen,
+    answering: connected && each.pending.length > 0,
+    isOpen: each.token === open,
+  }));
+  arrange(list, items, makeEntry, fillEntry);
+  focused?.focus();
+  const unread = items.filter((item) => item.unread).length;
+  byId("drawer").classList.toggle("unread", unread > 0);
+  const current = items.find((item) => item.isOpen);
+  document.title = `${unread ? `(${unread}) ` : ""}${current ? `${current.title.slice(0, 60)} · ` : ""}Turnlane`;
+}
+
+function makeEntry() {
+  const button = element("button", "", element("strong"), element("span", "when"), element("span", "snippet"), element("span", "badge"));
+  button.type = "button";
+  return element("li", "", button);
+}
+
+function fillEntry(item, { title, words, time, at, unread, answering, isOpen }) {
+  const button = item.firstElementChild;
+  const [strong, when, snippet, badge] = button.children;
+  strong.textContent = title;
+  when.replaceChildren(at ? timeElement(new Date(at), time) : "");
+  snippet.textContent = answering ? "Answering…" : words;
+  snippet.classList.toggle("answering", answering);
+  badge.textContent = unread ? "unread" : "";
+  item.classList.toggle("unread", unread);
+  button.tabIndex = isOpen ? 0 : -1;
+  if (isOpen) button.setAttribute("aria-current", "true");
+  else button.removeAttribute("aria-current");
+}
+
+const buttons = () => Array.from(list.querySelectorAll("button"));
+const tokenOf = (button) => button.closest("li").dataset.key;
+
+export function onList({ choose, rename, remove }) {
+  list.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) choose(tokenOf(button));
+  });
+  list.addEventListener("keydown", (event) => {
+    const place = buttons().indexOf(document.activeElement);
+    const last = buttons().length - 1;
+    const goTo = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: last }[event.key];
+    if (goTo !== undefined) buttons()[Math.max(0, Math.min(last, goTo))].focus();
+    else if (event.key === "F2") rename(tokenOf(document.activeElement));
+    else if (event.key === "Delete") remove(tokenOf(document.activeElement));
+    else return;
+    event.preventDefault();
+  });
+}
+
+export function focusList() {
+  (list.querySelector("[aria-current]") ?? buttons()[0])?.focus();
+}
+
+// The connection
+
+export function showConnection(state, words) {
+  const status = byId("connection");
+  if (status.dataset.state === state) return;
+  status.dataset.state = state;
+  status.firstElementChild.textContent = words;
+}

@@ -1,0 +1,258 @@
+"""The chat page in a real browser: typed, reloaded, cut off, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.e2e.browser import PROGRAM, Browser, Page
+from tests.e2e.site import Site
+
+from turnlane.testing.outside import Call, Outside
+from turnlane.testing.processes import Turnlane
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on the path; install it to try the page")
+
+WEB = '[channels.web]\nkind = "web"\n'
+CONNECTED = "document.querySelector('#connection').dataset.state === 'connected'"
+LOST = "document.querySelector('#connection').dataset.state === 'lost'"
+ANSWERING = "!document.querySelector('#answering').hidden"
+
+
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
+    async with Browser(tmp_path / "profile") as browser:
+        yield browser
+
+
+async def start(site: Site, *, debounce: str = "300ms") -> Turnlane:
+    """On a port that stays the same over restarts, as the page comes back to where it was served from."""
+    site.configure(debounce=debounce, lanes='backoff = { first = "10ms" }')
+    with (site.folder / "turnlane.toml").open("a") as settings:
+        settings.write(WEB)
+    process = await site.begin("run", "--listen", f"127.0.0.1:{free_port()}")
+    await process.ready()
+    return process
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def opened(browser: Browser, process: Turnlane) -> Page:
+    page = await browser.open(await process.ready())
+    await page.until(CONNECTED)
+    return page
+
+
+async def say(page: Page, *lines: str) -> None:
+    for line in lines:
+        await page.type(line)
+        await page.press("Enter")
+
+
+async def shows(page: Page, *lines: str) -> None:
+    """These and no others, in this order."""
+    said = "[...document.querySelectorAll('.words')].map((each) => each.textContent)"
+    await page.until(f"JSON.stringify({said}) === JSON.stringify({json.dumps(lines)})")
+
+
+def gate(outside: Outside) -> asyncio.Event:
+    """The agent answers once this is set."""
+    opened = asyncio.Event()
+
+    async def respond(call: Call) -> str:
+        await opened.wait()
+        return " + ".join(call.texts)
+
+    outside.respond = respond
+    return opened
+
+
+async def test_three_lines_typed_quickly_give_one_answer(site: Site, outside: Outside, browser: Browser) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site, debounce="1s"))
+    await say(page, "hi", "one more thing", "sorry, I meant Tuesday")
+    await page.until(ANSWERING)
+    answered.set()
+    await shows(page, "hi", "one more thing", "sorry, I meant Tuesday", "hi + one more thing + sorry, I meant Tuesday")
+    await page.until(f"!({ANSWERING})")
+    assert len(outside.calls) == 1
+
+
+async def test_enter_sends_and_shift_enter_breaks_the_line(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await page.type("first")
+    await page.press("Enter", "Shift")
+    await page.type("second")
+    await page.press("Enter")
+    await shows(page, "first\nsecond", "first\nsecond")
+
+
+async def test_a_reload_in_the_middle_keeps_everything(site: Site, outside: Outside, browser: Browser) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "are you there?")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await page.type("half a thou")
+    await page.reload()
+    await page.until(ANSWERING)
+    assert await page.run("document.querySelector('#text').value") == "half a thou"
+    answered.set()
+    await shows(page, "are you there?", "are you there?")
+    await page.reload()
+    await shows(page, "are you there?", "are you there?")
+    assert len(outside.calls) == 1
+
+
+async def test_a_server_that_is_killed_and_started_again_answers_everything_once(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    answered = gate(outside)
+    server = await start(site)
+    page = await opened(browser, server)
+    await say(page, "before")
+    await outside.until(lambda: len(outside.calls) == 1)
+    server.kill()
+    await server.ended()
+    await page.until(LOST)
+    await say(page, "meanwhile", "and more")
+    await page.until("document.querySelector('.line:last-child .about').textContent.endsWith('kept, will be sent')")
+    answered.set()
+    await server.start()
+    await page.until(CONNECTED)
+    await page.until("document.querySelectorAll('.line.bot').length > 0")
+    await page.until(f"!({ANSWERING}) && !document.querySelector('[data-state=sending], [data-state=waiting]')")
+    await site.all_settled()
+    assert site.rows("SELECT text FROM message ORDER BY seq") == [("before",), ("meanwhile",), ("and more",)]
+    answers = [words.split(" + ") for words in await page.texts(".line.bot .words")]
+    assert [text for answer in answers for text in answer] == ["before", "meanwhile", "and more"]
+
+
+async def test_a_line_whose_receipt_was_lost_is_sent_again_and_stored_once(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site))
+    await page.run(
+        """{
+            const real = window.fetch;
+            window.posts = 0;
+            window.fetch = async (...request) => {
+                const answer = await real(...request);
+                if (request[1]?.method === "POST" && ++window.posts === 1) throw new TypeError("cut");
+                return answer;
+            };
+        }"""
+    )
+    await say(page, "once")
+    await page.until("window.posts === 2")
+    answered.set()
+    await shows(page, "once", "once")
+    assert site.rows("SELECT text FROM message") == [("once",)]
+
+
+async def test_a_line_that_the_server_refuses_stays_and_can_be_edited(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await page.run("document.querySelector('#text').value = 'nul: \\0'")
+    await say(page, "!")
+    await page.until("document.querySelector('.line')?.dataset.state === 'refused'")
+    await page.reload()
+    await page.until("document.querySelector('.line')?.dataset.state === 'refused'")
+    await page.click(".about button")
+    await shows(page)
+    assert await page.run("document.querySelector('#text').value") == "nul: \0!"
+
+
+async def test_a_message_that_is_given_up_on_does_not_wait_for_ever(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    async def fail(call: Call) -> str:
+        raise ConnectionAbortedError
+
+    outside.respond = fail
+    server = await start(site)
+    page = await opened(browser, server)
+    await say(page, "poison")
+    await server.said("turn.dead_lettered")
+    await page.reload()
+    await page.until("document.querySelector('.line').dataset.state === 'given_up'")
+    assert not await page.run(ANSWERING)
+
+
+async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "apples")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await page.press("k", "Control")
+    await shows(page)
+    await say(page, "pears")
+    await outside.until(lambda: len(outside.calls) == 2)
+    answered.set()
+    await shows(page, "pears", "pears")
+    await page.until("document.querySelectorAll('li.unread').length === 1 && document.title.startsWith('(1) ')")
+    assert await page.texts(".unread strong") == ["apples"]
+    await page.click(".unread button")
+    await shows(page, "apples", "apples")
+    await page.until("document.querySelectorAll('li.unread').length === 0")
+    assert len({call.conversation for call in outside.calls}) == 2
+    await page.reload()
+    await shows(page, "apples", "apples")
+
+
+async def test_the_list_is_worked_by_keyboard(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await say(page, "older")
+    await shows(page, "older", "older")
+    await page.press("k", "Control")
+    await say(page, "newer")
+    await shows(page, "newer", "newer")
+    await page.run("document.querySelector('#conversations [aria-current]').focus()")
+    await page.press("ArrowDown")
+    await page.press("F2")
+    await page.type("Fruit")
+    await page.press("Enter")
+    assert await page.texts("#conversations strong") == ["newer", "Fruit"]
+    await shows(page, "older", "older")
+    await page.run("document.querySelector('#conversations [aria-current]').focus()")
+    await page.press("Delete")
+    assert await page.texts("#conversations strong") == ["newer"]
+    await page.click("#removed button")
+    assert await page.texts("#conversations strong") == ["newer", "Fruit"]
+    await shows(page, "older", "older")
+
+
+async def test_on_a_phone_the_list_is_a_drawer(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await page.becomes(390, 780, phone=True)
+    visible = "getComputedStyle(document.querySelector('#side')).visibility"
+    await page.until(f"{visible} === 'hidden'")
+    await page.click("#drawer")
+    await page.until(f"{visible} === 'visible' && document.activeElement.closest('#conversations') !== null")
+    await page.press("Escape")
+    await page.until(f"{visible} === 'hidden' && document.activeElement.id === 'text'")
+
+
+async def test_light_and_dark_follow_the_system_until_somebody_chooses(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = await page.run(paper)
+    await page.becomes(1000, 700, scheme="dark")
+    dark = await page.run(paper)
+    assert light != dark
+    await page.click("#theme")
+    assert await page.run(paper) == light
+    await page.reload()
+    assert await page.run(paper) == light
+    await page.click("#theme")
+    assert await page.run(paper) == dark
