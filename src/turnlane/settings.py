@@ -23,7 +23,7 @@ from msgspec.structs import fields
 
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
-from turnlane.model.policy import Ack, OnBusy, OnUnknown, Policy
+from turnlane.model.policy import Ack, OnBusy, OnFull, OnUnknown, Policy
 
 Source = Literal["command line", "environment", "file", "default"]
 
@@ -169,7 +169,7 @@ class Lanes(Table, frozen=True, kw_only=True):
     on_busy: OnBusy = "collect"
     idle_after: Duration = Duration.parse("60s")
     max_pending: Count = 100
-    on_full: Literal["store"] = "store"
+    on_full: OnFull = "store"
     lease: Duration = Duration.parse("30s")
     turn_deadline: Duration = Duration.parse("10m")
     attempts: Count = 3
@@ -300,6 +300,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
         agent=agent,
         tenant=tenant,
         on_busy=lanes.on_busy,
+        on_full=lanes.on_full,
         debounce_ms=lanes.debounce.ms,
         max_wait_ms=lanes.max_wait.ms,
         max_batch=lanes.max_batch,

@@ -16,6 +16,7 @@ from turnlane.model.turn import Delivered, Replied, Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
+INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
 TOLD_BY_THE_SERVER = {"server.ready", "server.draining", "hook.received", "hook.refused"}
 
 
@@ -31,6 +32,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _a_good_day(world)
     await _a_bad_day(world, clock)
     await _steered(world)
+    await _too_busy(world)
     await _away(world)
     await _stopped(world)
     await _lost_and_fenced(world, clock)
@@ -101,6 +103,22 @@ async def _steered(world: World) -> None:
         await world.backend.unpark("desk/carol")
         await world.backend.resume("desk/carol")
         await world.facts.seen("lane.parked", 2)
+
+
+async def _too_busy(world: World) -> None:
+    """A turn that is interrupted, a mailbox that drops, and one that refuses."""
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("fred", "one", policy=INTERRUPT)
+        await agent.asked(1)
+        await world.say("fred", "two", policy=INTERRUPT)
+        await world.facts.seen("turn.superseded")
+        await agent.asked(2)
+        await world.say("fred", "three", "four", policy=replace(AT_ONCE, max_pending=3, on_full="drop_oldest"))
+        await world.say("fred", "five", policy=replace(AT_ONCE, max_pending=1, on_full="reject"))
+        await world.facts.seen("message.refused")
+        agent.go()
+        await world.settled("desk/fred")
 
 
 async def _away(world: World) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
+from turnlane.model.message import Message
 from turnlane.model.turn import Reply, Turn
 
 
@@ -19,3 +21,11 @@ class Agent(Protocol):
 
     async def close(self) -> None:
         """Let connections go. May be called twice."""
+
+
+@runtime_checkable
+class SteerableAgent(Agent, Protocol):
+    """An agent that can be told more while it works."""
+
+    async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+        """Hand what was said meanwhile into the run of this turn. False: it cannot take it; it waits for the next."""

@@ -32,6 +32,7 @@ from turnlane.model.policy import Policy
 from turnlane.model.turn import Outcome
 from turnlane.model.value import value
 from turnlane.model.view import (
+    Busy,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -56,7 +57,8 @@ class Arrival:
 
 @value
 class Acceptance:
-    verdict: Literal["accepted", "duplicate"]
+    verdict: Literal["accepted", "duplicate", "rejected"]
+    """`rejected`: stored as refused, for the mailbox is full and `on_full` says so."""
     seq: int
     """The message's place in its conversation; of a duplicate, the place of the first one."""
 
@@ -137,6 +139,12 @@ class Backend(Protocol):
         without blame. `Parked`: the lane waits for an operator. What arrived meanwhile makes the lane due by itself.
         """
 
+    async def refuse_late(self, lease: Lease) -> int:
+        """With `on_busy = "reject"`: refuse what came while the lease's turn runs, and say so to the person, once.
+
+        Returns how many. 0 if there are none, or the lease is not valid any more. A commit does the same for the rest.
+        """
+
     # Steering
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
@@ -171,6 +179,12 @@ class Backend(Protocol):
     async def dead_letters(self, *, conversation: str | None = None, limit: int = 100) -> list[DeadLetter]: ...
 
     async def locks(self) -> list[Lock]: ...
+
+    async def busy(self, worker: str) -> list[Busy]:
+        """The turns that this worker runs by the store's account, whatever it believes itself."""
+
+    async def waiting(self, conversation: str) -> list[Message]:
+        """Messages of the conversation that are in no batch and have no outcome, in order."""
 
     async def workers(self) -> list[WorkerView]: ...
 

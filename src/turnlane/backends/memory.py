@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
@@ -15,12 +16,13 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
 from turnlane.model.view import (
     AttemptView,
+    Busy,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -54,6 +56,7 @@ class MemoryRows:
         self.settled: dict[tuple[str, int], Settled] = {}
         self.turns: dict[tuple[str, int], TurnView] = {}
         self.attempts: list[AttemptView] = []
+        self.outcomes: dict[tuple[str, int], MessageOutcome] = {}
         self.sessions: dict[tuple[str, str], Session] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.now = 0
@@ -89,8 +92,15 @@ class MemoryRows:
         self.messages.setdefault(lane.key, {})[message.seq] = message
         self.origins[message.channel, message.origin_id] = (message.seq, message.accepted_at)
 
-    def messages_between(self, lane: Lane, first: int, last: int) -> Sequence[Message]:
-        return [self.messages[lane.key][seq] for seq in range(first, last + 1)]
+    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]:
+        return [self.messages[lane.key][seq] for seq in places]
+
+    def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
+        for seq in range(first, last + 1):
+            self.outcomes.setdefault((lane.key, seq), outcome)
+
+    def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
+        return self.outcomes.get((lane.key, seq))
 
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
         self.outgoing.setdefault(lane.key, {})[delivery.seq] = delivery
@@ -143,8 +153,8 @@ class MemoryRows:
         if lane.kind is not Kind.TURN:
             return (), self.outgoing[lane.key][lane.claim_seq], None
         stored = self.messages[lane.key]
-        last = min(lane.claim_seq + 1, lane.next_seq)
-        messages = [stored[seq] for seq in range(lane.done_seq + 1, last + 1)]
+        places = [*lane.batch_places, *islice(lane.waiting_places, 1)]
+        messages = [stored[seq] for seq in places]
         return messages, None, self.sessions.get((lane.key, lane.policy.agent))
 
     def worker(self, worker: str) -> WorkerRow | None:
@@ -266,6 +276,9 @@ class MemoryBackend:
         verdict, taker = self._run(lambda t: t.commit(lease, outcome, take_next))
         return Committed(verdict, taker.leases[0] if taker and taker.leases else None)
 
+    async def refuse_late(self, lease: Lease) -> int:
+        return self._run(lambda t: t.refuse_late(lease))
+
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.pause(conversation, kind))
 
@@ -306,6 +319,7 @@ class MemoryBackend:
             attempts=tuple(attempt for attempt in rows.attempts if attempt.conversation == conversation)[-limit:],
             deliveries=tuple(self._deliveries_of(conversation))[-limit:],
             sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
+            outcomes={seq: outcome for (key, seq), outcome in rows.outcomes.items() if key == conversation},
         )
 
     async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
@@ -354,7 +368,8 @@ class MemoryBackend:
 
     def _messages_of(self, turn: TurnView) -> tuple[Message, ...]:
         stored = self._rows.messages[turn.conversation]
-        return tuple(stored[seq] for seq in range(turn.first, turn.last + 1))
+        places = range(turn.first, turn.last + 1)
+        return tuple(stored[seq] for seq in places if (turn.conversation, seq) not in self._rows.outcomes)
 
     async def locks(self) -> list[Lock]:
         rows = self._rows
@@ -363,6 +378,14 @@ class MemoryBackend:
             Lock(lane.key, lane.kind, lane.owner or "", lane.epoch, lane.claimed_at or 0, self._alive_until(lane))
             for lane in held
         ]
+
+    async def busy(self, worker: str) -> list[Busy]:
+        turns = [lane for lane in self._rows.lanes_of(worker) if lane.kind is Kind.TURN]
+        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy) for lane in turns]
+
+    async def waiting(self, conversation: str) -> list[Message]:
+        lane = self._rows.lane(Kind.TURN, conversation)
+        return [] if lane is None else list(self._rows.messages_at(lane, list(lane.waiting_places)))
 
     def _alive_until(self, lane: Lane) -> int | None:
         row = self._rows.workers.get(lane.owner or "")

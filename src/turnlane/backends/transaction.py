@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal, Protocol
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.errors import WorkerLost
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
-from turnlane.model.message import Message, channel_of
+from turnlane.model.message import Message, MessageOutcome, channel_of
+from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
@@ -68,7 +70,12 @@ class Rows(Protocol):
     def add_message(self, lane: Lane, message: Message) -> None:
         """Store it, and remember its channel and origin id."""
 
-    def messages_between(self, lane: Lane, first: int, last: int) -> Sequence[Message]: ...
+    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]: ...
+    def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
+        """Those of them that have no outcome of their own yet."""
+
+    def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
+        """That of its own, if it has one."""
 
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
     def settle_delivery(
@@ -185,14 +192,54 @@ class Transaction:
             self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
+        if policy.on_full == "reject" and lane.pending >= policy.max_pending:
+            return self._refuse_at_the_door(lane, message, policy)
         seq = lane.arrive(policy, self._now)
+        if policy.on_busy == "reject" or lane.late_seq is not None:
+            lane.note_late()
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
         pending = lane.pending
         self._note("message.accepted", lane.key, message.id, seq, pending)
+        if pending > policy.max_pending:
+            self._overflow(lane, pending, policy)
+        return Acceptance("accepted", seq)
+
+    def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy) -> Acceptance:
+        seq = lane.arrive_settled()
+        self._rows.save_lane(lane)
+        self._rows.add_message(lane, message.stored(seq, self._now))
+        self._refuse(lane, [seq], FULL, policy)
+        return Acceptance("rejected", seq)
+
+    def _refuse(self, lane: Lane, places: Sequence[int], why: str, policy: Policy) -> None:
+        first, last = places[0], places[-1]
+        self._rows.settle_messages(lane, first, last, "refused")
+        self._note("message.refused", lane.key, first, last, "full" if why is FULL else "busy")
+        # One notice for all that are refused in a row.
+        if self._rows.message_outcome(lane, first - 1) != "refused":
+            self._say(lane.key, why, last, policy)
+
+    def _overflow(self, lane: Lane, pending: int, policy: Policy) -> None:
         if pending == policy.max_pending + 1:
             self._note("lane.full", lane.key, pending, policy.max_pending)
-        return Acceptance("accepted", seq)
+        if policy.on_full == "drop_oldest":
+            self._drop_oldest(lane)
+
+    def _drop_oldest(self, lane: Lane) -> None:
+        oldest, *rest = islice(lane.waiting_places, 2)
+        first_at = self._rows.messages_at(lane, rest)[0].accepted_at if rest else None
+        self._rows.settle_messages(lane, oldest, oldest, "dropped")
+        lane.drop(oldest, first_at)
+        self._note("message.dropped", lane.key, oldest, lane.pending)
+
+    def _say(self, conversation: str, text: str, about: int, policy: Policy) -> None:
+        """A notice, about a message of the conversation: stored with what it tells of, so it is never said too soon."""
+        out = self._lane(OUT, conversation, policy)
+        seq = out.arrive(policy, self._now)
+        notice = Delivery(notice_id(conversation, about), conversation, text, "notice", seq=seq, queued_at=self._now)
+        self._rows.add_delivery(out, notice)
+        self._rows.save_lane(out)
 
     def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
         return self._rows.lane(kind, key) or self._rows.add_lane(kind, key, policy)
@@ -263,7 +310,7 @@ class Transaction:
         self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
     ) -> Lease:
         assert lane.owner is not None
-        size = lane.claim_seq - lane.done_seq
+        size = len(lane.batch_places)
         if len(messages) > size:
             if lane.first_at is None:
                 lane.leave_out(messages[size].accepted_at)
@@ -353,9 +400,12 @@ class Transaction:
             return ()
         if not lane.claim_seq < through <= lane.next_seq:
             raise ValueError(f"the turn covers messages up to {through}, but {lane.next_seq} is the last one stored")
-        messages = self._rows.messages_between(lane, lane.claim_seq + 1, min(through + 1, lane.next_seq))
-        steered, rest = messages[: through - lane.claim_seq], messages[through - lane.claim_seq :]
-        lane.widen(through, rest[0].accepted_at if rest else None)
+        places = list(lane.waiting_places)
+        waiting = self._rows.messages_at(lane, places)
+        steered = [message for message in waiting if message.seq <= through]
+        if steered:
+            rest = waiting[len(steered) :]
+            lane.widen(steered[-1].seq, rest[0].accepted_at if rest else None)
         return steered
 
     def _supersede(self, lane: Lane, lease: Lease, outcome: Superseded) -> Verdict:
@@ -363,10 +413,29 @@ class Transaction:
         who = (lane.attempt, lane.epoch, lane.owner)
         self._note("turn.superseded", lane.key, lane.number, *who, outcome.set_aside, outcome.cause)
         if outcome.set_aside:
-            lane.complete(self._now)
+            self._complete(lane)
         else:
             lane.dissolve(lease.messages[0].accepted_at, self._now)
         return "superseded"
+
+    def refuse_late(self, lease: Lease) -> int:
+        lane = self._rows.lane(lease.kind, lease.key)
+        if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
+            return 0
+        return self._refuse_late(lane)
+
+    def _refuse_late(self, lane: Lane) -> int:
+        late = lane.refuse_late()
+        if late:
+            self._refuse(lane, late, BUSY, lane.policy)
+            self._rows.save_lane(lane)
+        return len(late)
+
+    def _complete(self, lane: Lane) -> None:
+        """The turn is over, whatever came of it."""
+        if lane.late_seq is not None:
+            self._refuse_late(lane)
+        lane.complete(self._now)
 
     def _answer(self, lane: Lane, lease: Lease, reply: Reply, steered: Sequence[Message]) -> Verdict:
         deliveries = self._queue_deliveries(lane, (*lease.messages, *steered), reply)
@@ -376,7 +445,7 @@ class Transaction:
         spent = (reply.usage.input_tokens, reply.usage.output_tokens)
         took = self._now - lease.claimed_at
         self._note("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took)
-        lane.complete(self._now)
+        self._complete(lane)
         return "answered"
 
     def _queue_deliveries(self, lane: Lane, messages: Sequence[Message], reply: Reply) -> int:
@@ -464,7 +533,7 @@ class Transaction:
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)
             self._note("delivery.failed", lane.key, lane.claim_seq, lane.attempt, cause)
-        lane.complete(self._now)
+        self._complete(lane)
         self._rows.save_lane(lane)
         return "dead_letter" if lane.kind is TURN else "failed"
 

@@ -19,5 +19,5 @@ async def receive(messages: Sequence[Message], *, backend: Backend, policy_for: 
         return Received()
     arrivals = [Arrival(message, policy_for(message.channel)) for message in messages]
     acceptances = await backend.accept(arrivals)
-    accepted = len([acceptance for acceptance in acceptances if acceptance.verdict == "accepted"])
-    return Received(accepted=accepted, duplicates=len(acceptances) - accepted)
+    verdicts = [acceptance.verdict for acceptance in acceptances]
+    return Received(verdicts.count("accepted"), verdicts.count("duplicate"), verdicts.count("rejected"))

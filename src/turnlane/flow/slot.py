@@ -13,7 +13,7 @@ from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.flow.run_turn import cause_of
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.turn import GaveUp, Outcome, Released
+from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Superseded
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -69,12 +69,18 @@ class Slot:
         self._ending = False
         self._interrupted: Outcome | None = None
         self._abandoned = False
+        self.steered_through = 0
+        """The last message that was handed into the present run."""
         self._cancellations = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
         self._task = asyncio.create_task(self._loop(), name=f"turnlane-{self.kind.name.lower()}-slot")
         return self._task
+
+    @property
+    def is_running(self) -> bool:
+        return self._phase is RUNNING and self._interrupted is None
 
     # What the worker tells it
 
@@ -97,6 +103,12 @@ class Slot:
         if self._phase is RUNNING and self._clock.monotonic() >= self._stop_at and self._interrupted is None:
             assert self.lease is not None
             self._interrupted = self._work.late(self.lease)
+            self._cancel()
+
+    def supersede(self, outcome: Superseded) -> None:
+        """Stop the run for what was said meanwhile."""
+        if self._phase is RUNNING and self._interrupted is None:
+            self._interrupted = outcome
             self._cancel()
 
     def abandon(self) -> None:
@@ -177,9 +189,13 @@ class Slot:
     async def _outcome(self, lease: Lease) -> Outcome | None:
         self._phase = RUNNING
         self._interrupted = None
+        self.steered_through = lease.last
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
-            return await self._work.run(lease)
+            outcome = await self._work.run(lease)
+            if self.steered_through > lease.last and isinstance(outcome, Replied):
+                outcome = Replied(outcome.reply, self.steered_through)
+            return outcome
         except asyncio.CancelledError:
             if not self._was_told():
                 raise

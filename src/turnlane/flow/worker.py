@@ -12,6 +12,7 @@ from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
+from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
@@ -77,6 +78,7 @@ class Worker:
         new_slot = partial(
             Slot, backend=backend, clock=clock, worker_id=self._current_id, is_ours=self._is_ours, on_lost=self._on_lost
         )
+        self._agents = agents
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
 
@@ -101,7 +103,9 @@ class Worker:
         turns = [slot.start() for slot in self._turn_slots]
         sends = [slot.start() for slot in self._out_slots]
         watcher = asyncio.create_task(self._stop_late_runs(), name="turnlane-watcher")
-        parts = (keeper, housekeeper, watcher, *turns, *sends)
+        attendant = Attendant(backend=self._backend, agents=self._agents, slots=self._turn_slots)
+        attending = asyncio.create_task(attendant.attend(lambda: self._id), name="turnlane-attendant")
+        parts = (keeper, housekeeper, watcher, attending, *turns, *sends)
         try:
             await self._stopped(parts)
             await self._drain(turns, sends)

@@ -37,10 +37,19 @@ class Delivery:
 
 def delivery_id(conversation: str, turn: int, part: int) -> str:
     """The same turn and part always give the same id, so a repeated commit or send can be recognised."""
-    # A version 5 UUID, written out: the library's takes as long as the rest of a commit's decisions.
-    digest = sha1(_NAMESPACE + f"{conversation}#{turn}/{part}".encode(), usedforsecurity=False).hexdigest()
+    return _uuid(f"{conversation}#{turn}/{part}")
+
+
+def _uuid(name: str) -> str:
+    """A version 5 UUID, written out: the library's takes as long as the rest of a commit's decisions."""
+    digest = sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+
+
+def notice_id(conversation: str, message: int) -> str:
+    """Of what is said about one message outside any turn."""
+    return _uuid(f"{conversation}#notice/{message}")
 
 
 # How one sending ended. The channel answers with one of these; it never raises for ordinary life.

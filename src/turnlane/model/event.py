@@ -24,6 +24,8 @@ class Event:
 EVENTS: Mapping[str, str] = {
     "message.accepted": "A message was stored. message, seq, pending",
     "message.duplicate": "A message came again and changed nothing. message",
+    "message.refused": "A message was stored as refused: too many wait, or a turn runs. first, last, cause",
+    "message.dropped": "The oldest message that waited was dropped for a new one. seq, pending",
     "turn.started": "A worker leased the lane and runs the agent. turn, attempt, epoch, worker, messages, waited_ms",
     "turn.answered": "The answer was committed. turn, attempt, epoch, worker, deliveries, input_tokens, output_tokens, "
     "took_ms",
@@ -41,7 +43,7 @@ EVENTS: Mapping[str, str] = {
     "delivery.lost": "The worker of a sending was lost; the delivery is due again. seq, attempt, epoch, worker",
     "delivery.failed": "The delivery was given up on and kept. seq, attempt, cause",
     "delivery.fenced": "A stale holder tried to settle; nothing was changed. seq, epoch, worker",
-    "lane.full": "More messages wait than max_pending; they are stored all the same. pending, max_pending",
+    "lane.full": "More messages wait than max_pending. pending, max_pending",
     "lane.parked": "Nobody can run the lane; it waits for an operator. kind, cause",
     "lane.unparked": "An operator let the lane go on. kind",
     "lane.paused": "The lane was paused. kind",

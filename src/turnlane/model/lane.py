@@ -4,16 +4,20 @@ A lane is the one mutable value of the model: the working copy of a row inside a
 below is one transition of it; nothing here reads a clock or a store. What always holds:
 
     0 <= done_seq <= claim_seq <= next_seq
-    the open batch is (done_seq, claim_seq]; it stays the same over retries
+    the open batch is (done_seq, claim_seq] without what is aside; it stays the same over retries
+    whatever is aside lies after done_seq, and after done_seq + 1 while no batch is open
     due_at is set if and only if something waits and nobody holds, pauses or parks the lane
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Literal
 
+from turnlane.model.places import Places, added, beyond, count, outside
 from turnlane.model.policy import Policy
 
 LaneState = Literal["idle", "gathering", "ready", "running", "waiting", "paused", "parked"]
@@ -63,10 +67,30 @@ class Lane:
     epoch: int = 0
     """Grows with every claim and with nothing else."""
     claimed_at: int | None = None
+    aside: Places = ()
+    """Messages that have an outcome of their own, and so belong to no turn, though those before them still wait."""
+    late_seq: int | None = None
+    """With `on_busy = "reject"`: the first message that came while a turn was open."""
 
     @property
     def pending(self) -> int:
-        return self.next_seq - self.done_seq
+        """How many have no outcome yet."""
+        return self.next_seq - self.done_seq - (count(self.aside) if self.aside else 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many of them no batch holds."""
+        return self.next_seq - self.claim_seq - (count(beyond(self.aside, self.claim_seq)) if self.aside else 0)
+
+    @property
+    def batch_places(self) -> Sequence[int]:
+        batch = range(self.done_seq + 1, self.claim_seq + 1)
+        return list(outside(self.aside, batch.start, batch.stop - 1)) if self.aside else batch
+
+    @property
+    def waiting_places(self) -> Iterator[int]:
+        """Of what no batch holds, in order."""
+        return outside(self.aside, self.claim_seq + 1, self.next_seq)
 
     @property
     def has_open_batch(self) -> bool:
@@ -115,10 +139,43 @@ class Lane:
         first = self.first_at
         if first is None:
             first = self.first_at = now
-        self.ready_at = policy.ready_at(first, now, self.next_seq - self.claim_seq) if self.kind is TURN else now
+        self.ready_at = policy.ready_at(first, now, self.waiting) if self.kind is TURN else now
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
         self._wake_by(self.runs_at)
         return self.next_seq
+
+    def arrive_settled(self) -> int:
+        """A message that has its outcome at once: it gets its place, and waits for nothing."""
+        self.next_seq += 1
+        self._set_aside(self.next_seq, self.next_seq)
+        return self.next_seq
+
+    def note_late(self) -> None:
+        """Whether the message that just arrived is to be refused. It is if a turn is open, by whoever holds it."""
+        if self.policy.on_busy != "reject":
+            self.late_seq = None
+        elif self.late_seq is None and self.claim_seq > self.done_seq:
+            self.late_seq = self.next_seq
+
+    def drop(self, place: int, first_at: int | None) -> None:
+        """A message that waits in no batch gets an outcome of its own. `first_at`: of the first that still waits."""
+        self._set_aside(place, place)
+        self.first_at = first_at
+
+    def refuse_late(self) -> Sequence[int]:
+        """All that came while the turn was open get an outcome of their own. Says which."""
+        late = [] if self.late_seq is None else [place for place in self.waiting_places if place >= self.late_seq]
+        self.late_seq = None
+        if late:
+            self._set_aside(late[0], late[-1])
+            if next(self.waiting_places, None) is None:
+                self.first_at = None
+        return late
+
+    def _set_aside(self, first: int, last: int) -> None:
+        self.aside = added(self.aside, first, last)
+        if self.claim_seq == self.done_seq:
+            self._absorb()
 
     def _wake_by(self, at: int | None) -> None:
         """Lazy debounce: `due_at` only ever moves forward here; a claimer that comes too early re-arms it."""
@@ -150,7 +207,10 @@ class Lane:
     def _open_batch(self) -> None:
         self.number += 1
         size = self.policy.batch_max if self.kind is TURN else 1
-        self.claim_seq = min(self.next_seq, self.done_seq + size)
+        if self.aside:
+            *_, self.claim_seq = islice(self.waiting_places, size)
+        else:
+            self.claim_seq = min(self.next_seq, self.done_seq + size)
         self.first_at = None
 
     def leave_out(self, first_at: int) -> None:
@@ -162,7 +222,16 @@ class Lane:
         """The batch has its outcome. Whatever arrived meanwhile makes the lane due again by itself."""
         self.done_seq = self.claim_seq
         self.attempt = self.failures = 0
+        if self.aside:
+            self._absorb()
         self._let_go(now)
+
+    def _absorb(self) -> None:
+        """No batch is open: what is aside and comes next is done too."""
+        self.aside = beyond(self.aside, self.done_seq)
+        if self.aside and self.aside[0][0] == self.done_seq + 1:
+            self.done_seq = self.claim_seq = self.aside[0][1]
+            self.aside = self.aside[1:]
 
     def advance(self) -> None:
         """An out lane's batch has its outcome; the same lease goes on with the next delivery."""
@@ -179,13 +248,14 @@ class Lane:
 
     def dissolve(self, first_at: int, now: int) -> None:
         """The turn is superseded, but not its messages: they wait again, ahead of those that came since."""
-        quiet_at = now if self.ready_at is None or self.next_seq == self.claim_seq else self.ready_at
+        quiet_at = now if self.ready_at is None or not self.waiting else self.ready_at
         if self.pending >= self.policy.batch_max:
             quiet_at = min(quiet_at, now)
         self.ready_at = min(quiet_at, first_at + self.policy.max_wait_ms)
         self.claim_seq = self.done_seq
         self.attempt = self.failures = 0
         self.first_at = first_at
+        self.late_seq = None
         self._let_go(now)
 
     def retry(self, at: int, now: int, *, counts: bool, in_doubt: bool = False) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from turnlane.errors import InvalidMessage
 from turnlane.model.value import value
+
+MessageOutcome = Literal["superseded", "refused", "dropped", "answer", "command"]
+"""Of a message that is in no turn. The others have the outcome of their turn."""
 
 CONVERSATION_BYTES_MAX = 512
 ORIGIN_ID_BYTES_MAX = 512

@@ -7,8 +7,11 @@ from typing import Literal
 
 from turnlane.model.value import value
 
-OnBusy = Literal["collect", "queue"]
-"""What a message does that arrives while a turn runs. Further policies are further words here."""
+OnBusy = Literal["collect", "queue", "interrupt", "steer", "rollback", "reject"]
+"""What a message does that arrives while a turn runs: docs/explanation/busy.md draws each."""
+
+OnFull = Literal["store", "reject", "drop_oldest"]
+"""What happens to a message that finds more than `max_pending` waiting."""
 
 Ack = Literal["commit", "claim"]
 
@@ -42,7 +45,8 @@ class Policy:
     max_wait_ms: int = 15_000
     max_batch: int = 50
     max_pending: int = 100
-    """Past it the operator is told; messages are stored all the same."""
+    """Past it the operator is told, and `on_full` says what becomes of the messages."""
+    on_full: OnFull = "store"
     turn_deadline_ms: int = 600_000
     attempts: int = 3
     takeovers: int = 10

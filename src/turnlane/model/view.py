@@ -8,7 +8,8 @@ from dataclasses import field
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, Lane, LaneState
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.policy import OnBusy
 from turnlane.model.session import Session
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE, Usage
@@ -135,6 +136,17 @@ class Lock:
 
 
 @value
+class Busy:
+    """A turn that runs now, as its holder must see it."""
+
+    conversation: str
+    epoch: int
+    waiting: int
+    """Messages that no batch holds: said since the turn began, or left out of it."""
+    on_busy: OnBusy
+
+
+@value
 class WorkerView:
     id: str
     live: bool
@@ -153,6 +165,8 @@ class Story:
     attempts: tuple[AttemptView, ...]
     deliveries: tuple[DeliveryView, ...]
     sessions: Mapping[str, Session] = field(default_factory=dict)
+    outcomes: Mapping[int, MessageOutcome] = field(default_factory=dict)
+    """Of messages that are in no turn, by their place. The others have that of the last turn whose range holds them."""
 
 
 @value

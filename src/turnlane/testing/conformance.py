@@ -742,8 +742,6 @@ class BackendConformance:
         await backend.pause(ALICE, Kind.OUT)
         assert (await backend.commit(lease, Delivered(), take_next=True)).next is None
 
-    # Deliveries ------------------------------------------------------------------------------------------------------
-
     # Busy lanes ------------------------------------------------------------------------------------------------------
 
     async def test_an_interrupted_turns_messages_and_the_new_ones_become_one_new_turn(

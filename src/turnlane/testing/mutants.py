@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         "an interrupt does not wait for quiet",
         f"{LANE}.dissolve",
-        "quiet_at = now if self.ready_at is None or self.next_seq == self.claim_seq else self.ready_at",
+        "quiet_at = now if self.ready_at is None or not self.waiting else self.ready_at",
         "quiet_at = now",
     ),
     Mutant("what was rolled back runs again", f"{TRANSACTION}._supersede", "if outcome.set_aside:", "if False:"),
@@ -186,6 +186,37 @@ MUTANTS = (
         "a steered message runs again", f"{LANE}.widen", "self.claim_seq = through", "self.claim_seq = self.claim_seq"
     ),
     Mutant("max wait forgets who was not steered", f"{LANE}.widen", "self.first_at = first_at", "pass"),
+    # Refusing and dropping
+    Mutant("a full mailbox takes more", f"{TRANSACTION}._accept", "lane.pending >= policy.max_pending", "False"),
+    Mutant(
+        "a full mailbox refuses too soon",
+        f"{TRANSACTION}._accept",
+        ">= policy.max_pending",
+        "+ 1 >= policy.max_pending",
+    ),
+    Mutant(
+        "what was refused runs all the same",
+        f"{LANE}.arrive_settled",
+        "self._set_aside(self.next_seq, self.next_seq)",
+        "pass",
+    ),
+    Mutant("what was dropped runs all the same", f"{LANE}.drop", "self._set_aside(place, place)", "pass"),
+    Mutant("max wait remembers what was dropped", f"{LANE}.drop", "self.first_at = first_at", "pass"),
+    Mutant(
+        "the newest is dropped",
+        f"{TRANSACTION}._drop_oldest",
+        "oldest, *rest = islice(lane.waiting_places, 2)",
+        "*rest, oldest = lane.waiting_places",
+    ),
+    Mutant("who came late waits", f"{LANE}.note_late", "self.late_seq = self.next_seq", "pass"),
+    Mutant("who came in time is refused", f"{LANE}.refuse_late", "if place >= self.late_seq", "if True"),
+    Mutant("a refusal is not said", f"{TRANSACTION}._refuse", "self._say(lane.key, why, last, policy)", "pass"),
+    Mutant("every refusal is said", f"{TRANSACTION}._refuse", '!= "refused"', '!= "nothing"'),
+    Mutant("what is aside fills a batch", f"{LANE}.waiting", "if self.aside else 0", "if False else 0"),
+    Mutant(
+        "what is aside stays in the way", f"{LANE}._absorb", "self.done_seq = self.claim_seq = self.aside[0][1]", "pass"
+    ),
+    Mutant("an interrupt keeps refusing", f"{LANE}.dissolve", "self.late_seq = None", "pass"),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),
@@ -240,7 +271,7 @@ MUTANTS = (
     ),
     Mutant("take_next ignores pause", f"{TRANSACTION}._go_on", " and not lane.paused", ""),
     Mutant(
-        "giving up leaves the lane stuck", f"{TRANSACTION}._give_up", "lane.complete(self._now)", "lane.park(self._now)"
+        "giving up leaves the lane stuck", f"{TRANSACTION}._give_up", "self._complete(lane)", "lane.park(self._now)"
     ),
     Mutant("usage is lost when a session is reused", f"{SESSION}.after_turn", "self.usage + usage", "usage"),
     Mutant("a new session inherits old tokens", f"{SESSION}.after_turn", "handle != self.handle", "False"),

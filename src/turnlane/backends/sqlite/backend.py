@@ -20,8 +20,9 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
+from turnlane.model.message import Message
 from turnlane.model.turn import Outcome
-from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
+from turnlane.model.view import Busy, Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
 
 T = TypeVar("T")
 
@@ -194,6 +195,10 @@ class SqliteBackend:
         committed: Committed = await self._unless_called_off(future)
         return committed
 
+    async def refuse_late(self, lease: Lease) -> int:
+        refused: int = await self._call(Transaction.refuse_late, (lease,), [(TURN, lease.key), (OUT, lease.key)])
+        return refused
+
     # Steering
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
@@ -258,6 +263,12 @@ class SqliteBackend:
 
     async def locks(self) -> list[Lock]:
         return await self._read(Views.locks)
+
+    async def busy(self, worker: str) -> list[Busy]:
+        return await self._read(lambda v: v.busy(worker))
+
+    async def waiting(self, conversation: str) -> list[Message]:
+        return await self._read(lambda v: v.waiting(conversation))
 
     async def workers(self) -> list[WorkerView]:
         return await self._read(Views.workers)

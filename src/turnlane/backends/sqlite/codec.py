@@ -14,6 +14,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Attachment, Message, channel_of
+from turnlane.model.places import count
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
@@ -31,6 +32,8 @@ _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy).decode
 _attachments = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 _strings = msgspec.json.Decoder(tuple[str, ...]).decode
+_places = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
+NO_PLACES = "[]"
 noted_from_text = msgspec.json.Decoder(list[list[Fact]]).decode
 
 
@@ -104,8 +107,9 @@ KINDS = tuple(Kind)
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
-    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked = row[11:]
+    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked, aside, _, late_seq = row[11:22]
     policy = policies.policy(policy_number)
+    places = _places(aside) if aside != NO_PLACES else ()
     return StoredLane(
         KINDS[kind],
         key,
@@ -125,8 +129,10 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         owner,
         epoch,
         claimed_at,
+        places,
+        late_seq,
         id_,
-        steady=(policy, failures, retry_at, bool(paused), bool(parked)),
+        steady=(policy, failures, retry_at, bool(paused), bool(parked), places, late_seq),
     )
 
 
@@ -150,11 +156,13 @@ def moving_columns(lane: StoredLane) -> Row:
 
 def steady_part(lane: StoredLane) -> Row:
     """What seldom changes: writing it each time would cost as much as the rest."""
-    return (lane.policy, lane.failures, lane.retry_at, lane.paused, lane.parked)
+    return (lane.policy, lane.failures, lane.retry_at, lane.paused, lane.parked, lane.aside, lane.late_seq)
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
-    return (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
+    aside = (to_text(lane.aside), count(lane.aside)) if lane.aside else (NO_PLACES, 0)
+    steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
+    return (*steady, *aside, lane.late_seq)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

@@ -35,7 +35,7 @@ SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -44,7 +44,9 @@ UPDATE lane SET
 WHERE id = ?
 
 -- name: set_lane
-UPDATE lane SET policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ? WHERE id = ?
+UPDATE lane SET
+    policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?
+WHERE id = ?
 
 -- name: origins
 -- Which of these ids came before, for one channel.
@@ -57,6 +59,12 @@ INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES (?, ?, ?, ?, ?)
 -- name: insert_message
 INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
 VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
+
+-- name: settle_messages
+UPDATE message SET outcome = ? WHERE lane = ? AND seq BETWEEN ? AND ? AND outcome IS NULL
+
+-- name: message_outcome
+SELECT outcome FROM message WHERE lane = ? AND seq = ?
 
 -- name: messages_of_batches
 -- The batches of many lanes at once; each range is [lane, first, last].
@@ -200,9 +208,12 @@ SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
 SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
 FROM message WHERE lane = ? ORDER BY seq DESC LIMIT ?
 
--- name: view_messages_between
+-- name: view_messages_of_turn
 SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
-FROM message WHERE lane = ? AND seq BETWEEN ? AND ? ORDER BY seq
+FROM message WHERE lane = ? AND seq BETWEEN ? AND ? AND outcome IS NULL ORDER BY seq
+
+-- name: view_outcomes
+SELECT seq, outcome FROM message WHERE lane = ? AND outcome IS NOT NULL ORDER BY seq DESC LIMIT ?
 
 -- name: view_turns
 SELECT * FROM turn WHERE lane = ? ORDER BY number DESC LIMIT ?
@@ -262,7 +273,7 @@ SELECT CASE
     count(*) FROM lane WHERE kind = 0 GROUP BY state
 
 -- name: view_pending
-SELECT kind, coalesce(sum(next_seq - done_seq), 0), count(owner), min(due_at) FROM lane GROUP BY kind
+SELECT kind, coalesce(sum(next_seq - done_seq - aside_count), 0), count(owner), min(due_at) FROM lane GROUP BY kind
 
 -- name: view_totals
 SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),

@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
+from itertools import islice
 
 from turnlane.backends.sqlite import codec
 from turnlane.backends.sqlite.believed import MESSAGE_CHARACTERS_MAX, Believed
@@ -15,7 +16,7 @@ from turnlane.backends.transaction import Batch, WorkerRow
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, TurnView
@@ -46,6 +47,7 @@ class SqliteRows:
         self._settled: dict[tuple[int, int], tuple[DeliveryState, int]] = {}
         self._turns: dict[tuple[int, int], TurnView] = {}
         self._attempts: dict[tuple[int, int], AttemptView] = {}
+        self._settlements: list[tuple[MessageOutcome, int, int, int]] = []
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
 
     # Reading ahead: what a whole group of calls needs, in a few statements.
@@ -165,6 +167,18 @@ class SqliteRows:
         self._writes["insert_origin"].append(origin)
         self._writes["insert_message"].append(row)
 
+    def settle_messages(self, lane: StoredLane, first: int, last: int, outcome: MessageOutcome) -> None:
+        for seq in range(first, last + 1):
+            self._believed.messages.pop((lane.id, seq), None)
+        self._settlements.append((outcome, lane.id, first, last))
+
+    def message_outcome(self, lane: StoredLane, seq: int) -> MessageOutcome | None:
+        for outcome, id_, first, last in self._settlements:
+            if id_ == lane.id and first <= seq <= last:
+                return outcome
+        row = self._execute(SQL["message_outcome"], (lane.id, seq)).fetchone()
+        return row[0] if row else None
+
     def batches(self, lanes: Sequence[StoredLane]) -> Sequence[Batch]:
         self._read_messages([(lane, _places_read(lane)) for lane in lanes if lane.kind is TURN])
         self._read_deliveries([lane for lane in lanes if lane.kind is OUT])
@@ -179,15 +193,14 @@ class SqliteRows:
             self._believed.messages.pop((lane.id, seq), None)
         return messages, None, lane.sessions.get(lane.policy.agent) if lane.sessions else None
 
-    def messages_between(self, lane: StoredLane, first: int, last: int) -> Sequence[Message]:
-        places = range(first, last + 1)
+    def messages_at(self, lane: StoredLane, places: Sequence[int]) -> Sequence[Message]:
         self._read_messages([(lane, places)])
         return [self._message(lane.id, seq) for seq in places]
 
     def _message(self, lane: int, seq: int) -> Message:
         return self._believed.messages.get((lane, seq)) or self._messages[lane, seq]
 
-    def _read_messages(self, wanted: Sequence[tuple[StoredLane, range]]) -> None:
+    def _read_messages(self, wanted: Sequence[tuple[StoredLane, Sequence[int]]]) -> None:
         ranges, keys = [], {}
         at_hand = self._believed.messages
         for lane, places in wanted:
@@ -322,6 +335,7 @@ class SqliteRows:
         self._write_lanes()
         for name, rows in self._writes.items():
             self._write(name, rows)
+        self._write("settle_messages", self._settlements)
         if noted:
             self._execute(SQL["insert_journal"], (self._now, to_text(noted)))
 
@@ -345,8 +359,10 @@ class SqliteRows:
             self._connection.executemany(SQL[name], rows)
 
 
-def _places_read(lane: Lane) -> range:
+def _places_read(lane: Lane) -> Sequence[int]:
     """The batch of a turn lane, and the one message after it if there is one."""
+    if lane.aside:
+        return [*lane.batch_places, *islice(lane.waiting_places, 1)]
     return range(lane.done_seq + 1, min(lane.claim_seq + 1, lane.next_seq) + 1)
 
 

@@ -19,7 +19,14 @@ def _create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
 
 
-MIGRATIONS: Sequence[Migration] = (_create,)
+def _let_messages_have_outcomes(connection: sqlite3.Connection) -> None:
+    """What a lane must know of messages that are in no turn."""
+    connection.execute("ALTER TABLE lane ADD COLUMN aside TEXT NOT NULL DEFAULT '[]'")
+    connection.execute("ALTER TABLE lane ADD COLUMN aside_count INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE lane ADD COLUMN late_seq INTEGER")
+
+
+MIGRATIONS: Sequence[Migration] = (_create, _let_messages_have_outcomes)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)

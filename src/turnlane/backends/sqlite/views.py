@@ -16,6 +16,7 @@ from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
 from turnlane.model.view import (
+    Busy,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -105,6 +106,7 @@ class Views:
             ),
             deliveries=self._last_deliveries(out_lane, limit),
             sessions={row[1]: codec.session_from(row) for row in sessions},
+            outcomes={row[0]: row[1] for row in self._latest("view_outcomes", turn_id, limit)},
         )
 
     def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
@@ -135,12 +137,25 @@ class Views:
 
     def _messages_of(self, turn: Row) -> tuple[Message, ...]:
         lane, _, first, last = turn[:4]
-        rows = self._execute(SQL["view_messages_between"], (lane, first, last))
+        rows = self._execute(SQL["view_messages_of_turn"], (lane, first, last))
         return tuple(codec.message_from(row, turn[-1]) for row in rows)
 
     def locks(self) -> list[Lock]:
         rows = self._execute(SQL["view_locks"])
         return [Lock(key, Kind(kind), owner, epoch, since, until) for key, kind, owner, epoch, since, until in rows]
+
+    def busy(self, worker: str) -> list[Busy]:
+        lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["lanes_of"], (worker,))]
+        turns = [lane for lane in lanes if lane.kind is Kind.TURN]
+        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy) for lane in turns]
+
+    def waiting(self, conversation: str) -> list[Message]:
+        rows = self._execute(SQL["view_lanes_of"], (conversation,))
+        for lane in [codec.lane_from(row, self._policies) for row in rows]:
+            if lane.kind is Kind.TURN:
+                found = self._execute(SQL["view_messages_of_turn"], (lane.id, lane.claim_seq + 1, lane.next_seq))
+                return [codec.message_from(row, conversation) for row in found]
+        return []
 
     def workers(self) -> list[WorkerView]:
         rows = self._execute(SQL["view_workers"])

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
@@ -90,6 +91,8 @@ class Account:
     """In no batch yet, in order of arrival."""
     quiet_at: int = 0
     """When what waits may open a batch: quiet long enough, waited long enough, or enough of it."""
+    late: list[Message] = field(default_factory=list)
+    """Of those that wait: what came while a turn was open, and is to be refused."""
     batch: Batch | None = None
     holder: Holder | None = None
     arrived: int = 0
@@ -141,10 +144,17 @@ class Account:
             assert isinstance(first, Message)
             self.quiet_at = min(now + policy.debounce_ms, first.accepted_at + policy.max_wait_ms)
 
+    def judge_lateness(self, message: Message) -> None:
+        if self.policy.on_busy != "reject":
+            self.late = []
+        elif self.batch is not None:
+            self.late.append(message)
+
     def wait_again(self, now: int) -> None:
         """The batch goes back to the head of those that wait, as if it had never been taken."""
         assert self.batch is not None
         newcomers = bool(self.waiting)
+        self.late = []
         self.waiting = [*self.batch.items, *self.waiting]
         first = self.waiting[0]
         assert isinstance(first, Message)
@@ -187,6 +197,8 @@ class Oracle:
         self.turns: dict[str, list[TurnView]] = {}
         self.attempts: dict[str, list[AttemptView]] = {}
         self.deliveries: dict[str, list[DeliveryView]] = {}
+        self.outcomes: dict[tuple[str, int], MessageOutcome] = {}
+        """Of messages that are in no turn."""
         self.sessions: dict[tuple[str, str], Session] = {}
         self.endings: dict[tuple[Kind, str, int, int], Ending] = {}
         self.events: Counter[str] = Counter()
@@ -256,10 +268,37 @@ class Oracle:
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
+        if arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending:
+            lane.arrived += 1
+            self._refused([stored], FULL, arrival.policy, now)
+            return Acceptance("rejected", stored.seq)
         lane.gather(stored, arrival.policy, now)
+        lane.judge_lateness(stored)
         self.events["message.accepted"] += 1
-        self.events["lane.full"] += lane.pending == arrival.policy.max_pending + 1
+        self._overflowed(lane, arrival.policy)
         return Acceptance("accepted", stored.seq)
+
+    def _refused(self, messages: Sequence[Message], why: str, policy: Policy, now: int) -> None:
+        key, first = messages[0].conversation, messages[0].seq
+        self.outcomes.update({(key, message.seq): "refused" for message in messages})
+        self.events["message.refused"] += 1
+        if self.outcomes.get((key, first - 1)) != "refused":
+            self._notice(key, why, messages[-1].seq, policy, now)
+
+    def _notice(self, key: str, text: str, about: int, policy: Policy, now: int) -> None:
+        out = self._account(Kind.OUT, key, policy)
+        id_ = notice_id(key, about)
+        self._gather_delivery(out, Delivery(id_, key, text, "notice", seq=out.arrived + 1, queued_at=now), policy, now)
+
+    def _overflowed(self, lane: Account, policy: Policy) -> None:
+        if lane.pending <= policy.max_pending:
+            return
+        self.events["lane.full"] += lane.pending == policy.max_pending + 1
+        if policy.on_full == "drop_oldest":
+            oldest = lane.waiting.pop(0)
+            lane.late = [message for message in lane.late if message is not oldest]
+            self.outcomes[lane.key, oldest.seq] = "dropped"
+            self.events["message.dropped"] += 1
 
     def _account(self, kind: Kind, key: str, policy: Policy) -> Account:
         return self.accounts.setdefault((kind, key), Account(kind, key, policy))
@@ -393,6 +432,7 @@ class Oracle:
         assert lane.batch is not None
         taken = [item for item in lane.waiting if isinstance(item, Message) and item.seq <= (through or 0)]
         lane.waiting = lane.waiting[len(taken) :]
+        lane.late = [message for message in lane.late if message not in taken]
         together = (*lease.messages, *taken)
         lane.batch.items = together
         return together
@@ -403,7 +443,7 @@ class Oracle:
         self.events["turn.superseded"] += 1
         if not set_aside:
             lane.wait_again(now)
-        return self._done(lane, "superseded", by_commit=True)
+        return self._done(lane, "superseded", now, by_commit=True)
 
     def _answered(self, lane: Account, messages: tuple[Message, ...], reply: Reply, now: int) -> Verdict:
         for part, text in enumerate(reply.parts, 1):
@@ -412,7 +452,7 @@ class Oracle:
             self._spent(lane, reply.session, reply, now)
         self._record(lane, "answered", now, reply=reply)
         self.events["turn.answered"] += 1
-        return self._done(lane, "answered", by_commit=True)
+        return self._done(lane, "answered", now, by_commit=True)
 
     def _queue(self, lane: Account, messages: tuple[Message, ...], text: str, part: int, parts: int, now: int) -> None:
         out = self._account(Kind.OUT, lane.key, lane.policy)
@@ -428,10 +468,13 @@ class Oracle:
             seq=out.arrived + 1,
             queued_at=now,
         )
-        out.gather(delivery, lane.policy, now)
+        self._gather_delivery(out, delivery, lane.policy, now)
+
+    def _gather_delivery(self, out: Account, delivery: Delivery, policy: Policy, now: int) -> None:
+        out.gather(delivery, policy, now)
         stored = asdict(delivery)
         del stored["resent"]  # a mark on one sending, never stored
-        self.deliveries.setdefault(lane.key, []).append(DeliveryView(**stored, state="queued"))
+        self.deliveries.setdefault(out.key, []).append(DeliveryView(**stored, state="queued"))
 
     def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
         assert lane.holder is not None
@@ -494,7 +537,7 @@ class Oracle:
             return self._settled(lane, "failed", now, by_commit=by_commit)
         self._record(lane, "dead_letter", now, cause=cause)
         self.events["turn.dead_lettered"] += 1
-        return self._done(lane, "dead_letter", by_commit=by_commit)
+        return self._done(lane, "dead_letter", now, by_commit=by_commit)
 
     def _settled(
         self, lane: Account, state: DeliveryState, now: int, *, by_commit: bool, receipt: str | None = None
@@ -503,12 +546,26 @@ class Oracle:
         views, place = self.deliveries[lane.key], lane.batch.items[0].seq - 1
         views[place] = replace(views[place], state=state, settled_at=now, attempt=lane.attempts, receipt=receipt)
         self.events[f"delivery.{state}"] += 1
-        return self._done(lane, "sent" if state == "sent" else "failed", by_commit=by_commit)
+        return self._done(lane, "sent" if state == "sent" else "failed", now, by_commit=by_commit)
 
-    def _done(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
+    def _done(self, lane: Account, verdict: Verdict, now: int, *, by_commit: bool) -> Verdict:
         self._let_go(lane, verdict, by_commit=by_commit)
         lane.batch = None
+        self._refuse_the_late(lane, now)
         return verdict
+
+    def refused_late(self, lease: Lease, now: int, *, answer: int) -> None:
+        """The holder looked for those who came while its turn runs."""
+        lane = self.accounts[lease.kind, lease.key]
+        holds = lane.holder is not None and lane.holder.epoch == lease.epoch
+        require_same(answer, self._refuse_the_late(lane, now) if holds else 0, "the holder refuses who came late")
+
+    def _refuse_the_late(self, lane: Account, now: int) -> int:
+        late, lane.late = lane.late, []
+        if late:
+            lane.waiting = [item for item in lane.waiting if item not in late]
+            self._refused(late, BUSY, lane.policy, now)
+        return len(late)
 
     def _let_go(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
         assert lane.batch is not None and lane.holder is not None

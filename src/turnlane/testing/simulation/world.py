@@ -96,6 +96,7 @@ class World:
             self.a_claim_waits: 3,
             self.calls_travel_together: 3,
             self.a_worker_asks_again: 3,
+            self.a_worker_refuses_who_came_late: 3,
             self.a_worker_freezes: 2,
             self.a_worker_crashes: 1.5,
             self.a_worker_leaves: 1,
@@ -173,11 +174,12 @@ class World:
         chance = self._chance
         return Policy(
             agent=chance.choice(("support", "support", "sales")),
-            on_busy=chance.choice(("collect", "collect", "queue")),
+            on_busy=chance.choice(("collect", "collect", "queue", "reject", "interrupt")),
             debounce_ms=chance.choice((0, 500, 2_000)),
             max_wait_ms=chance.choice((0, 2_000, 10_000, 10_000)),
             max_batch=chance.choice((1, 2, 3, 50)),
             max_pending=chance.choice((3, 100)),
+            on_full=chance.choice(("store", "store", "reject", "drop_oldest")),
             attempts=chance.choice((1, 2, 3, 3)),
             takeovers=chance.choice((0, 1, 2, 10)),
             ack=chance.choice(("commit", "commit", "commit", "claim")),
@@ -241,6 +243,8 @@ class World:
         if self._oracle.sessions_are_shared:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
+        # Who is refused at the door wakes nobody.
+        arrival = replace(arrival, policy=replace(arrival.policy, on_full="store"))
         if self._chance.random() < 0.5:
             arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
         waiting = asyncio.create_task(self._backend.claim(worker.id, Kind.TURN, wait=True))
@@ -283,6 +287,14 @@ class World:
             worker = self._chance.choice(unsure)
             self.tally["commit repeated"] += 1
             await self._commit(worker, worker.unsure.pop())
+
+    async def a_worker_refuses_who_came_late(self) -> None:
+        if busy := [worker for worker in self._awake() if worker.held]:
+            lease = self._chance.choice(self._chance.choice(busy).held)
+            refused = await self._backend.refuse_late(lease)
+            self._note("refuse late", lease.kind.name, f"{lease.key} e{lease.epoch}", refused)
+            self.tally["refused late"] += refused
+            self._oracle.refused_late(lease, self._clock.now(), answer=refused)
 
     async def _commit(self, worker: SimulatedWorker, call: Call) -> None:
         doubled = self._chance.random() < 0.05

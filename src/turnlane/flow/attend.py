@@ -1,0 +1,79 @@
+"""What a holder must notice while its turn runs: a lease that somebody ended, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from turnlane.agents.base import Agent, SteerableAgent
+from turnlane.backends.base import Backend
+from turnlane.errors import BackendUnavailable
+from turnlane.flow.run_turn import turn_of
+from turnlane.flow.slot import Slot
+from turnlane.model.lease import Lease
+from turnlane.model.turn import Superseded
+from turnlane.model.view import Busy
+
+ATTEND_SECONDS = 0.1
+"""How often a worker looks at the lanes whose turns it runs."""
+
+INTERRUPTED = Superseded(set_aside=False, cause="interrupted by a new message")
+ROLLED_BACK = Superseded(set_aside=True, cause="rolled back by a new message")
+
+
+class Attendant:
+    """Decides the busy policies for the turns that run here. Accepting a message only stores it."""
+
+    def __init__(self, *, backend: Backend, agents: Mapping[str, Agent], slots: Sequence[Slot]) -> None:
+        self._backend = backend
+        self._agents = agents
+        self._slots = slots
+
+    async def attend(self, worker_id: Callable[[], str | None]) -> None:
+        while True:
+            await asyncio.sleep(ATTEND_SECONDS)
+            worker = worker_id()
+            running = [(slot, slot.lease) for slot in self._slots if slot.is_running and slot.lease is not None]
+            if worker is not None and running:
+                await self._look(worker, running)
+
+    async def _look(self, worker: str, running: Sequence[tuple[Slot, Lease]]) -> None:
+        try:
+            busy = {(lane.conversation, lane.epoch): lane for lane in await self._backend.busy(worker)}
+            for slot, lease in running:
+                # The lease was held before the store was asked. If the store does not know it, it is over.
+                await self._decide(slot, lease, busy.get((lease.key, lease.epoch)))
+        except BackendUnavailable:
+            # The keeper notices, and stops what runs if it lasts.
+            return
+
+    async def _decide(self, slot: Slot, lease: Lease, lane: Busy | None) -> None:
+        if slot.lease is not lease or not slot.is_running:
+            return
+        if lane is None:
+            slot.abandon()
+        elif lane.waiting:
+            await self._make_room(slot, lease, lane)
+
+    async def _make_room(self, slot: Slot, lease: Lease, lane: Busy) -> None:
+        match lane.on_busy:
+            case "interrupt":
+                slot.supersede(INTERRUPTED)
+            case "rollback":
+                slot.supersede(ROLLED_BACK)
+            case "reject":
+                await self._backend.refuse_late(lease)
+            case "steer":
+                await self._steer(slot, lease)
+            case "collect" | "queue":
+                return
+
+    async def _steer(self, slot: Slot, lease: Lease) -> None:
+        """If the agent takes them they belong to this turn, from its commit on; until then they simply wait."""
+        agent = self._agents.get(lease.policy.agent)
+        if not isinstance(agent, SteerableAgent):
+            return
+        waiting = await self._backend.waiting(lease.key)
+        fresh = [message for message in waiting if message.seq > slot.steered_through]
+        if fresh and slot.is_running and slot.lease is lease and await agent.steer(turn_of(lease), fresh):
+            slot.steered_through = fresh[-1].seq

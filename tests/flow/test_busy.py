@@ -1,0 +1,171 @@
+"""What a message does that arrives while a turn runs: the busy policies, decided by whoever runs the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.flow.world import AT_ONCE, Thinker, World
+
+from turnlane.model.message import Message
+from turnlane.model.notice import BUSY, FULL
+from turnlane.model.turn import Reply, Turn
+from turnlane.testing.doubles import VirtualClock
+
+INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
+ROLLBACK = replace(AT_ONCE, on_busy="rollback")
+REJECT = replace(AT_ONCE, on_busy="reject")
+STEER = replace(AT_ONCE, on_busy="steer")
+
+
+class Listener(Thinker):
+    """An agent that can be told more while it thinks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+        self.listens = True
+        self.told_more = asyncio.Event()
+
+    async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+        self.told_more.set()
+        if self.listens:
+            self.heard += [message.text for message in messages]
+        return self.listens
+
+    def answer(self, turn: Turn) -> Reply:
+        return Reply("re: " + " ".join([turn.text, *self.heard]))
+
+
+async def test_an_interrupted_turn_is_cancelled_and_both_are_answered_as_one(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=INTERRUPT)
+        await agent.asked(1)
+        await world.say("alice", "no, coffee", policy=INTERRUPT)
+        await agent.was_cancelled()
+        second = await agent.asked(2)
+        agent.go()
+        assert await world.desk.has(1) == ["re: tea\nno, coffee"]
+    assert (second.number, second.attempt) == (2, 1)
+    assert world.desk.sent[0].in_reply_to == ("m-1", "m-2")
+
+
+async def test_an_interrupted_turn_starts_again_only_after_a_quiet_window(world: World, clock: VirtualClock) -> None:
+    patient = replace(INTERRUPT, debounce_ms=3_000, max_wait_ms=60_000)
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=patient)
+        clock.advance(3_000)
+        await agent.asked(1)
+        await world.say("alice", "no, coffee", policy=patient)
+        await world.facts.seen("turn.superseded")
+        clock.advance(2_000)
+        await world.say("alice", "with milk", policy=patient)
+        clock.advance(3_000)
+        assert (await agent.asked(2)).text == "tea\nno, coffee\nwith milk"
+        agent.go()
+        await world.desk.has(1)
+
+
+async def test_a_rolled_back_message_is_set_aside_once_and_the_new_one_runs_alone(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=ROLLBACK)
+        await agent.asked(1)
+        await world.say("alice", "coffee", policy=ROLLBACK)
+        await agent.was_cancelled()
+        await agent.asked(2)
+        agent.go()
+        assert await world.desk.has(1) == ["re: coffee"]
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [(turn.outcome, turn.first, turn.last) for turn in story.turns] == [("superseded", 1, 1), ("answered", 2, 2)]
+
+
+async def test_a_message_to_a_busy_lane_is_refused_with_a_notice_and_kept(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=REJECT)
+        await agent.asked(1)
+        await world.say("alice", "and", "cake", policy=REJECT)
+        assert await world.desk.has(1) == [BUSY]
+        agent.go()
+        assert await world.desk.has(2) == [BUSY, "re: tea"]
+        await world.say("alice", "now?", policy=REJECT)
+        assert await world.desk.has(3) == [BUSY, "re: tea", "re: now?"]
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [message.text for message in story.messages] == ["tea", "and", "cake", "now?"]
+    assert dict(story.outcomes) == {2: "refused", 3: "refused"}
+    notice = world.desk.sent[0]
+    assert (notice.kind, notice.turn, notice.in_reply_to) == ("notice", None, ())
+
+
+async def test_a_steered_message_is_handed_into_the_run_and_answered_with_it(world: World) -> None:
+    agent = Listener()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=STEER)
+        await agent.asked(1)
+        await world.say("alice", "with milk", policy=STEER)
+        await asyncio.wait_for(agent.told_more.wait(), 20)
+        agent.go()
+        assert await world.desk.has(1) == ["re: tea with milk"]
+        await world.settled()
+    assert len(agent.turns) == 1
+    assert world.desk.sent[0].in_reply_to == ("m-1", "m-2")
+
+
+async def test_an_agent_that_cannot_take_more_gets_it_in_the_next_turn(world: World) -> None:
+    agent = Listener()
+    agent.listens = False
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=STEER)
+        await agent.asked(1)
+        await world.say("alice", "with milk", policy=STEER)
+        await asyncio.wait_for(agent.told_more.wait(), 20)
+        agent.go()
+        assert await world.desk.has(2) == ["re: tea", "re: with milk"]
+
+
+async def test_an_agent_that_knows_nothing_of_steering_collects(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=STEER)
+        await agent.asked(1)
+        await world.say("alice", "with milk", policy=STEER)
+        agent.go()
+        assert await world.desk.has(2) == ["re: tea", "re: with milk"]
+
+
+async def test_a_full_mailbox_refuses_and_says_so_once_and_only_after_it_is_stored(world: World) -> None:
+    """A9, and PEERS: the mailbox bound never drops unless told to."""
+    full = replace(AT_ONCE, max_pending=2, on_full="reject")
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "one", policy=full)
+        await agent.asked(1)
+        received = await world.say("alice", "two", "three", "four", policy=full)
+        assert (received.accepted, received.rejected) == (1, 2)
+        assert await world.desk.has(1) == [FULL]
+        agent.go()
+        assert await world.desk.has(3) == [FULL, "re: one", "re: two"]
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None and dict(story.outcomes) == {3: "refused", 4: "refused"}
+
+
+async def test_drop_oldest_drops_what_waited_longest_and_keeps_it_visible(world: World) -> None:
+    dropping = replace(AT_ONCE, max_pending=3, on_full="drop_oldest")
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "one", policy=dropping)
+        await agent.asked(1)
+        await world.say("alice", "two", "three", "four", policy=dropping)
+        agent.go()
+        assert await world.desk.has(2) == ["re: one", "re: three\nfour"]
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None and dict(story.outcomes) == {2: "dropped"}
