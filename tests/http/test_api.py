@@ -7,13 +7,13 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from tests.http.conftest import WORKER, SmallBot
+from tests.http.conftest import WORKER, SmallBot, in_process
 
 from turnlane.http.wire import plain, to_json
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import conversation_key
-from turnlane.model.turn import GaveUp
+from turnlane.model.turn import GaveUp, Parked
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -148,6 +148,155 @@ async def test_what_is_not_served_is_a_problem_too(client: httpx2.AsyncClient, p
     answer = await client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+# Steering
+
+
+async def state_of(bot: SmallBot, conversation: str, kind: Kind = Kind.TURN) -> str:
+    (lane,) = [lane for lane in await bot.backend.lanes(kind=kind) if lane.conversation == conversation]
+    return lane.state
+
+
+@pytest.mark.parametrize("spelling", ["site/a%2Fb", "site%2Fa%252Fb"])
+async def test_a_conversation_is_paused_and_resumed(bot: SmallBot, client: httpx2.AsyncClient, spelling: str) -> None:
+    await bot.say("site/a%2Fb", "hi")
+    answer = await client.post(f"/api/conversations/{spelling}/pause")
+    assert (answer.status_code, answer.json()["lane"]["state"]) == (200, "paused")
+    assert await bot.backend.claim(WORKER, Kind.TURN) == []
+    answer = await client.post(f"/api/conversations/{spelling}/resume", json={})
+    assert (answer.status_code, answer.json()["lane"]["state"]) == (200, "ready")
+
+
+async def test_resume_lets_a_parked_lane_go_on(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.backend.commit(lease, Parked("no such agent"))
+    assert (await client.post("/api/conversations/site/alice/resume")).json()["lane"]["state"] == "ready"
+
+
+async def test_the_outbox_is_held_apart_from_the_turns(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    outbox = {"outbox": True}
+    early = await client.post("/api/conversations/site/alice/pause", json=outbox)
+    assert (early.status_code, "nothing was sent" in early.json()["detail"]) == (404, True)
+    await bot.answer_one("hello")
+    await client.post("/api/conversations/site/alice/pause", json=outbox)
+    assert (await state_of(bot, "site/alice"), await state_of(bot, "site/alice", Kind.OUT)) == ("idle", "paused")
+    await client.post("/api/conversations/site/alice/resume", json=outbox)
+    assert await state_of(bot, "site/alice", Kind.OUT) == "ready"
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_conversation_may_be_called_like_a_verb(bot: SmallBot, client: httpx2.AsyncClient, word: str) -> None:
+    await bot.say(f"site/{word}", "hi")
+    assert (await client.get(f"/api/conversations/site/{word}")).status_code == 200
+    assert (await client.post(f"/api/conversations/site/{word}/pause")).json()["lane"]["state"] == "paused"
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "status"),
+    [
+        (b"", "application/x-www-form-urlencoded", 415),
+        (b"", "text/plain", 415),
+        (b"{}", None, 415),
+        (b'{"outbox": true}', "text/plain", 415),
+        (b"outbox", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b"[" * 5_000, "application/json", 422),
+        (b"[]", "application/json", 422),
+        (b'{"outbox": "yes"}', "application/json", 422),
+        (b'{"outbx": true}', "application/json", 422),
+        (b'{"outbox": true' + b" " * 10_001 + b"}", "application/json", 413),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_a_body_that_steers_wrongly_changes_nothing(
+    bot: SmallBot, client: httpx2.AsyncClient, body: bytes, media_type: str | None, status: int
+) -> None:
+    await bot.say("site/alice", "hi")
+    headers = {"content-type": media_type} if media_type else {}
+    answer = await client.post("/api/conversations/site/alice/pause", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert await state_of(bot, "site/alice") == "ready"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+        {"host": "evil.example"},
+    ],
+)
+async def test_a_page_of_another_site_cannot_steer(
+    bot: SmallBot, client: httpx2.AsyncClient, headers: dict[str, str]
+) -> None:
+    await bot.say("site/alice", "hi")
+    answer = await client.post("/api/conversations/site/alice/pause", headers=headers)
+    assert (answer.status_code, await state_of(bot, "site/alice")) == (403, "ready")
+
+
+async def test_only_the_operator_steers(bot: SmallBot) -> None:
+    bot.operator_token = "operator"
+    await bot.say("site/alice", "hi")
+    async with in_process(bot) as client:
+        assert (await client.post("/api/conversations/site/alice/pause")).status_code == 401
+        assert await state_of(bot, "site/alice") == "ready"
+        headers = {"authorization": "Bearer operator"}
+        assert (await client.post("/api/conversations/site/alice/pause", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("site/nobody/pause", 404),
+        ("nothing/resume", 404),
+        ("pause", 405),
+        ("site/alice", 405),
+        ("site/alice/stop-it", 405),
+        ("site/alice/pause?outbox=true", 400),
+    ],
+)
+async def test_what_cannot_be_steered_is_a_problem(
+    bot: SmallBot, client: httpx2.AsyncClient, path: str, status: int
+) -> None:
+    await bot.say("site/alice", "hi")
+    answer = await client.post(f"/api/conversations/{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (status == 405) == ("allow" in answer.headers)
+
+
+# One message
+
+
+@pytest.mark.parametrize("origin_id", ["m-1", "token/7", "a:b", "50%", "é ü", "a?b#c", "//"])
+async def test_a_message_is_explained_whatever_its_id(
+    bot: SmallBot, client: httpx2.AsyncClient, origin_id: str
+) -> None:
+    await bot.say("site/alice", "hi", origin_id)
+    await bot.answer_one("hello")
+    await bot.send_one()
+    answer = await client.get(f"/api/messages/site/{quote(origin_id, safe='')}")
+    assert (answer.status_code, answer.json()["message"]["origin_id"]) == (200, origin_id)
+    names = [step["name"] for step in answer.json()["steps"]]
+    assert names == ["stored", "gathered", "turn", "answered", "outbox", "receipt"]
+    assert RFC3339.fullmatch(answer.json()["steps"][-1]["at"])
+
+
+async def test_a_message_that_waits_says_for_what(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi", "token/7")
+    await client.post("/api/conversations/site/alice/pause")
+    waits = (await client.get("/api/messages/site/token/7")).json()["waits"]
+    assert (waits["reason"], waits["next"]) == ("paused", "turnlane resume site/alice")
+
+
+@pytest.mark.parametrize("path", ["site/nope", "site", "site/", "nope/m-1", "%00/%00", "%FF/%FF"])
+async def test_an_unknown_message_is_not_found(bot: SmallBot, client: httpx2.AsyncClient, path: str) -> None:
+    await bot.say("site/alice", "hi", "m-1")
+    answer = await client.get(f"/api/messages/{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
 @pytest.mark.parametrize("path", ["/api/lanes", "/", "/healthz", "/api/events"])

@@ -1,48 +1,69 @@
-"""What the operator sees: lanes, conversations, turns, outbox, dead letters, locks and workers."""
+"""What the operator sees and does: lanes, conversations, messages, outbox, dead letters, locks and workers."""
 
 from __future__ import annotations
 
 from typing import get_args
 from urllib.parse import unquote
 
+import msgspec
+from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from turnlane.channels.incoming import decode_json
 from turnlane.errors import NotFound
+from turnlane.flow import steer
+from turnlane.flow.explain import explain
+from turnlane.http import openapi
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
 from turnlane.http.query import Query, conversation_key_in, written_after
+from turnlane.http.webhooks import read_body
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.view import Story
 
-KINDS = [kind.name.lower() for kind in Kind]
 CONVERSATIONS = "/conversations/"
+MESSAGES = "/messages/"
 TURNS = "/turns"
+STEERING = {"/pause": steer.pause, "/resume": steer.resume}
+BODY_BYTES_MAX = 10_000
+
+
+class _Steering(Struct, forbid_unknown_fields=True):
+    outbox: bool = False
+
+
+_STEERING = msgspec.json.Decoder(_Steering)
 
 
 class Api:
-    """Reading only. Every list takes `limit`; the answers are documented in docs/reference/http.md."""
+    """Every list takes `limit`. http/openapi.py describes each path, and docs/reference/http.md tells of them."""
 
     def __init__(self, bot: Bot) -> None:
         self._backend = bot.backend
+        self._clock = bot.clock
 
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/lanes", self.lanes),
             Route(CONVERSATIONS + "{key:path}", self.conversation),
+            Route(CONVERSATIONS + "{key:path}", self.steer, methods=["POST"]),
+            Route(MESSAGES + "{id:path}", self.message),
             Route("/outbox", self.outbox),
             Route("/deadletters", self.dead_letters),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
+            Route("/openapi.json", self.openapi),
         ]
 
     async def lanes(self, request: Request) -> Response:
         query = Query(request, "kind", "state", "channel", "limit")
         lanes = await self._backend.lanes(
-            kind=Kind[(query.word("kind", KINDS) or "turn").upper()],
+            kind=Kind[(query.word("kind", openapi.KINDS) or "turn").upper()],
             state=query.word("state", get_args(LaneState)),
             channel=query.text("channel"),
             limit=query.limit(),
@@ -63,6 +84,24 @@ class Api:
         if story is None:
             raise NotFound(f"no conversation {key!r}; GET /api/lanes lists them, keys are written CHANNEL/ROOM")
         return story
+
+    async def steer(self, request: Request) -> Response:
+        """`POST …/pause` and `…/resume`."""
+        Query(request)
+        written = written_after(request, CONVERSATIONS)
+        how = next((suffix for suffix in STEERING if written.endswith(suffix)), None)
+        if how is None:
+            raise HTTPException(405, "post to /pause or /resume after the key", {"allow": "GET, HEAD"})
+        kind = Kind.OUT if (await _steering(request)).outbox else Kind.TURN
+        lane = await STEERING[how](self._backend, conversation_key_in(written.removesuffix(how)), kind)
+        return json_answer({"lane": lane})
+
+    async def message(self, request: Request) -> Response:
+        """What became of one message. Its id may hold slashes, written plainly or encoded."""
+        Query(request)
+        channel, _, origin_id = written_after(request, MESSAGES).partition("/")
+        now = self._clock.now()
+        return json_answer(await explain(self._backend, unquote(channel), unquote(origin_id), now=now))
 
     async def outbox(self, request: Request) -> Response:
         query = Query(request, "state", "limit")
@@ -85,6 +124,18 @@ class Api:
     async def counts(self, request: Request) -> Response:
         Query(request)
         return json_answer(await self._backend.counts())
+
+    async def openapi(self, request: Request) -> Response:
+        Query(request)
+        return json_answer(openapi.description())
+
+
+async def _steering(request: Request) -> _Steering:
+    """The body, which may be left out. A form is refused even if it is empty: pages of other sites can send those."""
+    body = await read_body(request, BODY_BYTES_MAX)
+    if not body and "content-type" not in request.headers:
+        return _Steering()
+    return decode_json(_STEERING, request.headers, body or b"{}")
 
 
 def asks_for_turns(written: str) -> bool:

@@ -1,0 +1,220 @@
+"""The operator's API described in OpenAPI 3.1, its schemas taken from the very classes that are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from inspect import getdoc
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
+from turnlane.http.wire import is_time
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.explanation import Explanation
+from turnlane.model.lane import Kind, LaneState
+from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, Story, TurnView, WorkerView
+
+Schema = dict[str, Any]
+
+KINDS = tuple(kind.name.lower() for kind in Kind)
+
+API_VERSION = "1"
+"""Of the description: within it fields and paths are added, never renamed or removed."""
+
+INTRODUCTION = (
+    "What an operator sees of a Turnlane server, and does to it. Times are RFC 3339 in UTC. Unknown parameters are "
+    "refused. A conversation's key (`site/alice`) holds slashes and is percent-encoded already: as `{key}` in a path "
+    "it is encoded once more, as one part (`site%2Falice`)."
+)
+
+PROBLEMS: Mapping[int, str] = {
+    400: "A parameter or the body cannot be read; `detail` names it",
+    401: "A wrong or missing operator token",
+    403: "A page of another site, or another machine's name, on a loopback address",
+    404: "No such conversation or message",
+    405: "Not with this method",
+    408: "The body took too long",
+    413: "The body is too long",
+    415: "The body is not declared as JSON",
+    422: "JSON of the wrong shape",
+    503: "The store cannot be reached; `Retry-After` says when to come back",
+}
+ALWAYS = (400, 401, 403, 503)
+
+_WORDS: Schema = {"type": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    path: str
+    summary: str
+    answer: Schema
+    parameters: Sequence[Schema] = ()
+    method: str = "get"
+    body: Schema | None = None
+    problems: Sequence[int] = ()
+    media_type: str = "application/json"
+
+
+@cache
+def description() -> Schema:
+    """The whole document, fit for `/api/openapi.json`."""
+    paths: dict[str, Schema] = {}
+    for operation in operations():
+        paths.setdefault(operation.path, {})[operation.method] = _written(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Turnlane", "version": API_VERSION, "description": INTRODUCTION},
+        "paths": paths,
+        "components": {
+            "schemas": {**_schemas(), "Problem": _PROBLEM},
+            "responses": {str(status): _problem(status) for status in PROBLEMS},
+            "securitySchemes": {"operator": {"type": "http", "scheme": "bearer", "description": "`operator_token`"}},
+        },
+        # Without a token set, loopback alone is enough.
+        "security": [{"operator": []}, {}],
+    }
+
+
+def operations() -> Sequence[Operation]:
+    """Every path of the API, in the order of docs/reference/http.md."""
+    kind = _choice("kind", KINDS, "Of lanes; `turn` if not given")
+    state = _choice("state", get_args(LaneState), "Only lanes in this state")
+    channel = _query("channel", {"type": "string"}, "Only of this channel")
+    limit = _query("limit", _whole(1, LIMIT_MAX, LIMIT_DEFAULT), "At most so many")
+    delivery_state = _choice("state", get_args(DeliveryState), "`queued` if not given")
+    conversation = _query("conversation", {"type": "string"}, "Only of this conversation, by its key")
+    after = _query("after", _whole(0, CURSOR_MAX), "Begin after this cursor; without one, now")
+    seen = {**after, "name": "Last-Event-ID", "in": "header", "description": "The same, and wins: browsers send it"}
+    event = _object({"id": _WORDS, "event": _WORDS, "data": _WORDS})
+    key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
+    message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
+    steering = _object({"outbox": {"type": "boolean", "default": False}}, optional=True)
+    lane = _object({"lane": _ref(LaneView)})
+    bodies = (404, 408, 413, 415, 422)
+    return [
+        Operation(
+            "/api/lanes", "Lanes, and what each is doing", _list("lanes", LaneView), [kind, state, channel, limit]
+        ),
+        Operation("/api/conversations/{key}", "The story of one", _ref(Story), [key, limit], problems=[404]),
+        Operation(
+            "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
+        ),
+        Operation("/api/conversations/{key}/pause", "Start nothing more", lane, [key], "post", steering, bodies),
+        Operation("/api/conversations/{key}/resume", "Go on, also if parked", lane, [key], "post", steering, bodies),
+        Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
+        Operation(
+            "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
+        ),
+        Operation("/api/deadletters", "Given up on", _list("dead_letters", DeadLetter), [conversation, limit]),
+        Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
+        Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
+        Operation("/api/counts", "The store in numbers", _ref(Counts)),
+        Operation("/api/events", "Facts as they happen", event, [after, seen], media_type="text/event-stream"),
+        Operation("/api/openapi.json", "This description", {"type": "object"}),
+    ]
+
+
+def _written(operation: Operation) -> Schema:
+    written: Schema = {
+        "summary": operation.summary,
+        "parameters": list(operation.parameters),
+        "responses": {
+            "200": {"description": "Done", "content": {operation.media_type: {"schema": operation.answer}}},
+            **{str(each): {"$ref": f"#/components/responses/{each}"} for each in (*ALWAYS, *operation.problems)},
+        },
+    }
+    if operation.body is not None:
+        written["requestBody"] = {"required": False, "content": {"application/json": {"schema": operation.body}}}
+    return written
+
+
+# Parameters and answers
+
+
+def _query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+def _choice(name: str, words: Sequence[str], description: str) -> Schema:
+    return _query(name, {"type": "string", "enum": list(words)}, description)
+
+
+def _in_path(name: str, description: str, example: str) -> Schema:
+    schema = {"type": "string", "minLength": 1, "examples": [example]}
+    return {"name": name, "in": "path", "required": True, "schema": schema, "description": description}
+
+
+def _whole(lowest: int, highest: int, default: int | None = None) -> Schema:
+    schema: Schema = {"type": "integer", "minimum": lowest, "maximum": highest}
+    return schema if default is None else {**schema, "default": default}
+
+
+def _list(name: str, of: type) -> Schema:
+    return _object({name: {"type": "array", "items": _ref(of)}})
+
+
+def _object(properties: dict[str, Schema], *, optional: bool = False) -> Schema:
+    required = [] if optional else list(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _ref(of: type) -> Schema:
+    return {"$ref": f"#/components/schemas/{of.__name__}"}
+
+
+_PROBLEM: Schema = {
+    "description": "RFC 9457. `detail` names the next step.",
+    **_object({"type": _WORDS, "title": _WORDS, "status": {"type": "integer"}, "detail": _WORDS}),
+}
+
+
+def _problem(status: int) -> Schema:
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": PROBLEMS[status], "content": content}
+
+
+# Schemas of what is answered, as http/wire.py writes it
+
+
+def _schemas() -> dict[str, Schema]:
+    found: dict[str, Schema] = {}
+    waiting: list[type] = [LaneView, Story, Explanation, DeadLetter, Lock, WorkerView, Counts]
+    while waiting:
+        each = waiting.pop()
+        if each.__name__ not in found:
+            found[each.__name__] = _of_class(each, waiting)
+    return dict(sorted(found.items()))
+
+
+def _of_class(cls: type, met: list[type]) -> Schema:
+    """Fields may be added within a major version, so what is not listed here is allowed."""
+    assert is_dataclass(cls)
+    hints = get_type_hints(cls)
+    properties = {field.name: _of(hints[field.name], field.name, met) for field in fields(cls)}
+    schema: Schema = {"type": "object", "properties": properties, "required": list(properties)}
+    documented = cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}(")
+    return {"description": getdoc(cls), **schema} if documented else schema
+
+
+def _of(hint: Any, name: str, met: list[type]) -> Schema:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return {"anyOf": [_of(each, name, met) for each in arguments]}
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin is tuple:
+        return {"type": "array", "items": _of(arguments[0], "", met)}
+    if origin is not None and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _of(arguments[1], "", met)}
+    if hint is Kind:
+        return {"type": "string", "enum": list(KINDS)}
+    if is_dataclass(hint) and isinstance(hint, type):
+        met.append(hint)
+        return _ref(hint)
+    if hint is int and is_time(name):
+        return {"type": "string", "format": "date-time"}
+    plain = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+    return {"type": plain[hint]}

@@ -1,0 +1,116 @@
+"""The description of the API: complete, true, and never answered with a 500 whatever is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+from tests.http.conftest import WORKER, SmallBot
+
+from turnlane.http.openapi import Operation, description, operations
+from turnlane.http.server import create_app
+from turnlane.model.lane import Kind
+from turnlane.model.turn import GaveUp, RetryLater
+
+OPERATOR = {"Authorization": "Bearer operator"}
+
+
+async def lived() -> SmallBot:
+    """A bot that has seen something of everything."""
+    bot = SmallBot(operator_token="operator")
+    await bot.backend.open()
+    await bot.backend.join(WORKER, 600_000)
+    await bot.say("site/alice", "hi", "m-1")
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.backend.commit(lease, RetryLater(at=0, cause="busy"))
+    await bot.answer_one("hello")
+    await bot.send_one()
+    await bot.say("site/bob", "hi", "m-2")
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.backend.commit(lease, GaveUp("it cannot be answered"))
+    await bot.say("site/carol", "hi", "m-3")
+    await bot.backend.claim(WORKER, Kind.TURN)
+    return bot
+
+
+@pytest.fixture(scope="module")
+def app() -> Starlette:
+    bot = asyncio.run(lived())
+    return create_app(bot, listen_host="0.0.0.0", metrics=bot.metrics)
+
+
+def described(app: Starlette, operation: Operation) -> schemathesis.schemas.APIOperation[Any, Any, Any, Any]:
+    schema = schemathesis.openapi.from_dict(description())
+    schema.app = app
+    return schema[operation.path][operation.method.upper()]
+
+
+def can_be_wrong(operation: Operation) -> bool:
+    """Any text will do as part of a path."""
+    return operation.body is not None or any(parameter["in"] == "query" for parameter in operation.parameters)
+
+
+ENDING = [each for each in operations() if each.media_type == "application/json"]
+"""A stream goes on for ever; tests/http/test_stream.py reads those."""
+RIGHT_AND_WRONG = [
+    *((each, GenerationMode.POSITIVE) for each in ENDING),
+    *((each, GenerationMode.NEGATIVE) for each in ENDING if can_be_wrong(each)),
+]
+
+
+def named(value: object) -> str:
+    return f"{value.method} {value.path}" if isinstance(value, Operation) else str(getattr(value, "value", value))
+
+
+@pytest.mark.parametrize(("operation", "mode"), RIGHT_AND_WRONG, ids=named)
+def test_every_answer_is_as_described(app: Starlette, operation: Operation, mode: GenerationMode) -> None:
+    @settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=described(app, operation).as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(headers=OPERATOR)
+
+    ask()
+
+
+@pytest.mark.parametrize("operation", ENDING, ids=named)
+def test_what_the_description_gives_as_an_example_is_there(app: Starlette, operation: Operation) -> None:
+    examples = {
+        parameter["name"]: parameter["schema"]["examples"][0]
+        for parameter in operation.parameters
+        if parameter["in"] == "path"
+    }
+    answer = described(app, operation).Case(path_parameters=examples).call_and_validate(headers=OPERATOR)
+    assert answer.status_code == 200
+
+
+def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None:
+    (api,) = [route for route in app.routes if isinstance(route, Mount) and route.path == "/api"]
+    served = {
+        ("/api" + route.path, method)
+        for route in api.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    # One route serves several paths where only the path as it was written tells which.
+    by_route = {
+        "/api/conversations/{key}": "/api/conversations/{key:path}",
+        "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
+        "/api/conversations/{key}/pause": "/api/conversations/{key:path}",
+        "/api/conversations/{key}/resume": "/api/conversations/{key:path}",
+        "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
+    }
+    assert {(by_route.get(each.path, each.path), each.method.upper()) for each in operations()} == served
+
+
+def test_every_path_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text("utf-8")
+    for operation in operations():
+        method = "" if operation.method == "get" else f"{operation.method.upper()} "
+        assert f"| `{method}{operation.path}` |" in page, operation.path
