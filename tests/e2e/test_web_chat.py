@@ -210,6 +210,35 @@ async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(
     await shows(page, "apples", "apples")
 
 
+async def test_two_tabs_of_one_browser_show_the_same(site: Site, outside: Outside, browser: Browser) -> None:
+    answered = gate(outside)
+    server = await start(site)
+    one, other = await opened(browser, server), await opened(browser, server)
+    await one.call("Page.bringToFront")
+    await say(one, "said in one tab")
+    await shows(other, "said in one tab")
+    answered.set()
+    await shows(one, "said in one tab", "said in one tab")
+    await shows(other, "said in one tab", "said in one tab")
+    assert len(outside.calls) == 1
+
+
+async def test_the_page_goes_on_when_the_store_was_emptied(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    page = await opened(browser, server)
+    await say(page, "one")
+    await shows(page, "one", "one")
+    server.kill()
+    await server.ended()
+    for file in site.folder.glob("turnlane.db*"):
+        file.unlink()
+    await page.until(LOST)
+    await server.start()
+    await shows(page)
+    await say(page, "two")
+    await shows(page, "two", "two")
+
+
 async def test_the_list_is_worked_by_keyboard(site: Site, browser: Browser) -> None:
     page = await opened(browser, await start(site))
     await say(page, "older")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 import httpx2
 import pytest
-from tests.http.conftest import TOKEN, SmallBot, in_process
+from tests.http.conftest import TOKEN, WORKER, Running, SmallBot, in_process
+from tests.http.test_stream import reading
 
 from turnlane.channels.web import Web
+from turnlane.http.page import ASSETS, WATCHED_MAX
+from turnlane.model.lane import Kind
+from turnlane.model.turn import GaveUp
 
 
 async def test_the_page_is_served_with_a_strict_policy(client: httpx2.AsyncClient) -> None:
@@ -18,7 +23,7 @@ async def test_the_page_is_served_with_a_strict_policy(client: httpx2.AsyncClien
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
     assert 'data-channel="web"' in page.text
-    for asset, kind in {"chat.js": "text/javascript", "chat.css": "text/css"}.items():
+    for asset, kind in ASSETS.items():
         answer = await client.get(f"/chat/{asset}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -26,12 +31,17 @@ async def test_the_page_is_served_with_a_strict_policy(client: httpx2.AsyncClien
 
 async def test_the_page_asks_nobody_else_and_renders_only_text(client: httpx2.AsyncClient) -> None:
     page = (await client.get("/")).text
-    script = (await client.get("/chat/chat.js")).text
-    style = (await client.get("/chat/chat.css")).text
-    addresses = re.findall(r"https?://[^\s'\"]+", page + script + style)
+    script = "".join([(await client.get(f"/chat/{asset}")).text for asset in ASSETS])
+    addresses = re.findall(r"https?://[^\s'\"]+", page + script)
     assert set(addresses) <= {"http://www.w3.org/2000/svg"}
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script)
     assert not re.findall(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
+
+
+async def test_every_file_of_the_page_is_served(client: httpx2.AsyncClient) -> None:
+    beside_the_page = {file.name for file in (files("turnlane.http") / "chat").iterdir()} - {"index.html"}
+    assert beside_the_page == set(ASSETS)
+    assert (await client.get("/chat/index.html")).status_code == 404
 
 
 async def test_the_page_uses_the_first_web_channel(bot: SmallBot) -> None:
@@ -84,6 +94,32 @@ async def test_a_reply_that_has_not_left_is_not_shown_yet(bot: SmallBot, client:
     assert ([line["text"] for line in history["lines"]], history["after"]) == (["hi"], 0)
 
 
+async def test_history_says_what_still_waits_and_what_was_given_up_on(
+    bot: SmallBot, client: httpx2.AsyncClient
+) -> None:
+    async def states() -> list[str]:
+        lines = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+        return [line["state"] for line in lines if line["from"] == "visitor"]
+
+    await bot.say(f"web/{TOKEN}", "one", f"{TOKEN}/1")
+    await bot.answer_one("answer")
+    await bot.say(f"web/{TOKEN}", "two", f"{TOKEN}/2")
+    assert await states() == ["done", "waiting"]
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    assert await states() == ["done", "waiting"]
+    await bot.backend.commit(lease, GaveUp("nobody knows"))
+    assert await states() == ["done", "given_up"]
+
+
+async def test_a_reply_names_what_it_answers_as_the_page_does(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say(f"web/{TOKEN}", "from the page", f"{TOKEN}/1")
+    await bot.say(f"web/{TOKEN}", "from elsewhere", "cli-1")
+    await bot.answer_one("to both")
+    await bot.send_one()
+    *said, reply = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+    assert [line["id"] for line in said] == reply["in_reply_to"] == ["1", "cli-1"]
+
+
 async def test_a_new_visitors_history_is_empty(client: httpx2.AsyncClient) -> None:
     assert (await client.get(f"/channels/web/{TOKEN}/history")).json() == {"lines": [], "after": 0}
 
@@ -99,3 +135,32 @@ async def test_only_web_conversations_are_read_this_way(
     answer = await client.get(f"/channels/{path}/{what}")
     assert answer.status_code == 404
     assert "private" not in answer.text
+
+
+async def test_one_stream_carries_several_conversations_each_from_its_own_place(
+    bot: SmallBot, running: Running
+) -> None:
+    other = TOKEN[::-1]
+    for token, text in ((TOKEN, "known"), (TOKEN, "new"), (other, "also new")):
+        await bot.say(f"web/{token}", "question", f"{token}/{text}")
+        await bot.answer_one(text)
+        await bot.send_one()
+    async with reading(running, f"/channels/web/stream?watch={TOKEN}:1,{other}:0") as reader:
+        rows = [(await reader.next()).data, (await reader.next()).data]
+        assert [(row["conversation"], row["seq"], row["text"]) for row in rows] == [
+            (TOKEN, 2, "new"),
+            (other, 1, "also new"),
+        ]
+
+
+@pytest.mark.parametrize(
+    "watch", ["", TOKEN, f"{TOKEN}:x", f"{TOKEN}:-1", ",".join([f"{TOKEN}:0"] * (WATCHED_MAX + 1))]
+)
+async def test_a_stream_of_several_says_how_to_ask_for_it(client: httpx2.AsyncClient, watch: str) -> None:
+    answer = await client.get("/channels/web/stream", params={"watch": watch})
+    assert (answer.status_code, "'watch'" in answer.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("path", [f"site/stream?watch={TOKEN}:0", "web/stream?watch=short:0"])
+async def test_a_stream_of_several_is_for_web_conversations_only(client: httpx2.AsyncClient, path: str) -> None:
+    assert (await client.get(f"/channels/{path}")).status_code == 404

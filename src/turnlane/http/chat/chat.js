@@ -70,36 +70,42 @@ function settle(token, reply) {
   if (token === open && reply.in_reply_to.some((id) => !isKnown(token, id))) refresh(token);
 }
 
-const reading = new Set();
+const reading = new Map(); // whether it was asked for again while it was read, by token
 
 async function refresh(token) {
-  if (reading.has(token)) return;
-  reading.add(token);
+  if (reading.has(token)) return void reading.set(token, true);
+  reading.set(token, false);
   try {
     absorb(token, await fetchHistory(token));
   } catch {
     // Read again when the stream is back; until then the page shows what it has, and that it is not connected.
     if (connected) setTimeout(() => token === open && refresh(token), lookAgainMs);
   } finally {
+    const again = reading.get(token);
     reading.delete(token);
+    if (again) refresh(token);
   }
 }
 
 function absorb(token, { lines, after }) {
   const stored = new Set(lines.map((line) => line.id));
   for (const line of store.unsent(token)) if (stored.has(line.id)) store.removeUnsent(line.id);
+  // A store that was emptied counts from the beginning again. If it was not, what is left out here comes once more.
+  const isBehind = after < store.conversation(token)?.after;
   // What came while this was read stays behind it; what is older than its first line has been read before.
   const since = new Date(lines[0]?.at ?? 0);
-  const newer = (known.get(token) ?? []).filter((line) => !stored.has(line.id) && new Date(line.at) >= since);
-  known.set(token, [...lines, ...newer]);
+  const isNewer = (line) => !isBehind && !stored.has(line.id) && new Date(line.at) >= since;
+  known.set(token, [...lines, ...(known.get(token) ?? []).filter(isNewer)]);
   store.changeConversation(token, (each) => {
-    each.after = Math.max(each.after, after);
+    each.seen = Math.min(each.seen, after);
+    each.after = after;
     each.pending = known.get(token).filter((line) => line.state === "waiting").map((line) => line.id);
     each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
   });
   const last = known.get(token).at(-1);
   if (last && !store.unsent(token).length) store.noteLast(token, last);
   if (token === open) lookedAt();
+  if (isBehind) stream.connect();
   draw();
 }
 
