@@ -75,6 +75,7 @@ class Bot:
         )
         self._listeners: list[Listener] = []
         self._policy = cache(self._policy_for)
+        self._commands = self.settings.commands.by_word
         self._worker: Worker | None = None
         self._stopping = asyncio.Event()
 
@@ -98,7 +99,7 @@ class Bot:
 
     async def receive(self, messages: Sequence[Message]) -> Received:
         """Store the messages. Returns only after they are durable."""
-        return await receive(messages, backend=self.backend, policy_for=self._policy)
+        return await receive(messages, backend=self.backend, policy_for=self._policy, commands=self._commands)
 
     def _policy_for(self, channel: str) -> Policy:
         if channel in self.settings.channels and self.settings.routes:

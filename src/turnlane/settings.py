@@ -23,6 +23,7 @@ from msgspec.structs import fields
 
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
+from turnlane.model.command import Command, Commands
 from turnlane.model.policy import Ack, OnBusy, OnFull, OnUnknown, Policy
 
 Source = Literal["command line", "environment", "file", "default"]
@@ -180,6 +181,24 @@ class Lanes(Table, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
 
 
+class ChatCommands(Table, frozen=True, kw_only=True):
+    """The word for each. An empty one switches it off."""
+
+    enabled: bool = True
+    stop: str = "/stop"
+    new: str = "/new"
+    status: str = "/status"
+    usage: str = "/usage"
+    pause: str = "/pause"
+    resume: str = "/resume"
+
+    @property
+    def by_word(self) -> Commands:
+        names: tuple[Command, ...] = get_args(Command)
+        words = {getattr(self, name).strip().casefold(): name for name in names if self.enabled}
+        return {word: name for word, name in words.items() if word}
+
+
 class Retention(Table, frozen=True, kw_only=True):
     messages: Duration = Duration.parse("90d")
     events: Duration = Duration.parse("7d")
@@ -250,6 +269,7 @@ class Settings(Table, frozen=True, kw_only=True):
     log_format: Literal["human", "json"] = "human"
     lanes: Lanes = Lanes()
     retention: Retention = Retention()
+    commands: ChatCommands = ChatCommands()
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
@@ -257,7 +277,7 @@ class Settings(Table, frozen=True, kw_only=True):
     """Where each value came from that is not a default, by its dotted key."""
 
 
-_PARTS = frozenset({"lanes", "backoff", "retention", "channels", "agents", "routes", "sources"})
+_PARTS = frozenset({"lanes", "backoff", "retention", "commands", "channels", "agents", "routes", "sources"})
 """Fields that are tables of their own (or no setting at all), not single values."""
 
 _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
@@ -265,6 +285,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("lanes",): Lanes,
     ("lanes", "backoff"): Backoff,
     ("retention",): Retention,
+    ("commands",): ChatCommands,
 }
 """The tables that every source can set; channels, agents and routes have names and live in the file."""
 
@@ -423,6 +444,7 @@ class _Reader:
         backoff_given = self.section(("lanes", "backoff"))
         values["lanes"] = _lanes(Lanes(), lanes_given, backoff_given)
         values["retention"] = Retention(**self.section(("retention",)))
+        values["commands"] = ChatCommands(**self.section(("commands",)))
         channels = self.named_tables("channels", CHANNEL_KINDS)
         agents = self.named_tables("agents", AGENT_KINDS)
         if channels:

@@ -154,7 +154,8 @@ async def test_a_full_mailbox_refuses_and_says_so_once_and_only_after_it_is_stor
         assert await world.desk.has(3) == [FULL, "re: one", "re: two"]
         await world.settled()
     story = await world.backend.story("desk/alice")
-    assert story is not None and dict(story.outcomes) == {3: "refused", 4: "refused"}
+    assert story is not None
+    assert dict(story.outcomes) == {3: "refused", 4: "refused"}
 
 
 async def test_drop_oldest_drops_what_waited_longest_and_keeps_it_visible(world: World) -> None:
@@ -168,4 +169,5 @@ async def test_drop_oldest_drops_what_waited_longest_and_keeps_it_visible(world:
         assert await world.desk.has(2) == ["re: one", "re: three\nfour"]
         await world.settled()
     story = await world.backend.story("desk/alice")
-    assert story is not None and dict(story.outcomes) == {2: "dropped"}
+    assert story is not None
+    assert dict(story.outcomes) == {2: "dropped"}

@@ -108,6 +108,7 @@ async def _steered(world: World) -> None:
 async def _too_busy(world: World) -> None:
     """A turn that is interrupted, a mailbox that drops, and one that refuses."""
     agent = Thinker()
+    await world.backend.accept([Arrival(world.message("fred", "/status"), AT_ONCE, "status")])
     async with world.working(agent):
         await world.say("fred", "one", policy=INTERRUPT)
         await agent.asked(1)

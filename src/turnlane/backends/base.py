@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
 from turnlane.errors import InvalidSettings
+from turnlane.model.command import Command
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, LaneState
@@ -53,6 +54,8 @@ class Arrival:
 
     message: Message
     policy: Policy
+    command: Command | None = None
+    """The message is a chat command: it is obeyed with the accept itself, and no agent sees it."""
 
 
 @value
@@ -146,6 +149,9 @@ class Backend(Protocol):
         """
 
     # Steering
+
+    async def stop(self, conversation: str) -> bool:
+        """Set aside all that was said and not answered; who runs a turn is fenced. False: there was nothing."""
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Claim nothing of this lane until it is resumed; a running turn goes on. False: there is no such lane."""

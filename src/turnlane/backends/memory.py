@@ -133,6 +133,13 @@ class MemoryRows:
     def save_session(self, lane: Lane, agent: str, session: Session) -> None:
         self.sessions[lane.key, agent] = session
 
+    def session(self, lane: Lane, agent: str) -> Session | None:
+        return self.sessions.get((lane.key, agent))
+
+    def drop_sessions(self, lane: Lane) -> None:
+        for place in [place for place in self.sessions if place[0] == lane.key]:
+            del self.sessions[place]
+
     def session_is_busy(self, lane: Lane) -> bool:
         agent = lane.policy.agent
         mine = self.sessions.get((lane.key, agent))
@@ -278,6 +285,9 @@ class MemoryBackend:
 
     async def refuse_late(self, lease: Lease) -> int:
         return self._run(lambda t: t.refuse_late(lease))
+
+    async def stop(self, conversation: str) -> bool:
+        return self._run(lambda t: t.stop(conversation))
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.pause(conversation, kind))

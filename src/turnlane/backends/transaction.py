@@ -13,12 +13,13 @@ from typing import Literal, Protocol
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.errors import WorkerLost
+from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, MessageOutcome, channel_of
-from turnlane.model.notice import BUSY, FULL
+from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
@@ -91,6 +92,8 @@ class Rows(Protocol):
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
     def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
     def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...
+    def session(self, lane: Lane, agent: str) -> Session | None: ...
+    def drop_sessions(self, lane: Lane) -> None: ...
     def session_is_busy(self, lane: Lane) -> bool:
         """Whether another lane runs now under the session that this one would resume."""
 
@@ -184,14 +187,16 @@ class Transaction:
     # Accept
 
     def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
-        return [self._accept(arrival.message, arrival.policy) for arrival in arrivals]
+        return [self._accept(arrival.message, arrival.policy, arrival.command) for arrival in arrivals]
 
-    def _accept(self, message: Message, policy: Policy) -> Acceptance:
+    def _accept(self, message: Message, policy: Policy, command: Command | None) -> Acceptance:
         seen = self._rows.origin(message.channel, message.origin_id)
         if seen is not None:
             self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
+        if command is not None:
+            return self._obey(lane, message, policy, command)
         if policy.on_full == "reject" and lane.pending >= policy.max_pending:
             return self._refuse_at_the_door(lane, message, policy)
         seq = lane.arrive(policy, self._now)
@@ -204,6 +209,57 @@ class Transaction:
         if pending > policy.max_pending:
             self._overflow(lane, pending, policy)
         return Acceptance("accepted", seq)
+
+    def _obey(self, lane: Lane, message: Message, policy: Policy, command: Command) -> Acceptance:
+        said = self._do(lane, command)
+        seq = lane.arrive_settled()
+        self._rows.save_lane(lane)
+        self._rows.add_message(lane, message.stored(seq, self._now))
+        self._rows.settle_messages(lane, seq, seq, "command")
+        self._note("command.obeyed", lane.key, command, message.id, seq)
+        self._say(lane.key, said, seq, policy)
+        return Acceptance("accepted", seq)
+
+    def _do(self, lane: Lane, command: Command) -> str:
+        """Returns what the person is told."""
+        match command:
+            case "stop":
+                return STOPPED if self._stop(lane) else NOTHING_TO_STOP
+            case "new":
+                self._rows.drop_sessions(lane)
+                lane.renew()
+                return NEW
+            case "pause":
+                lane.pause(self._now)
+                self._note("lane.paused", lane.key, "turn")
+                return PAUSED
+            case "resume":
+                lane.resume(self._now)
+                self._note("lane.resumed", lane.key, "turn")
+                return RESUMED
+            case "status":
+                since = None if lane.owner is None else self._now - (lane.claimed_at or self._now)
+                halted = "parked" if lane.parked else "paused" if lane.paused else None
+                return status(running_ms=since, waiting=lane.waiting, halted=halted)
+            case "usage":
+                return usage(self._rows.session(lane, lane.policy.agent))
+
+    def stop(self, conversation: str) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        return lane is not None and self._stop(lane)
+
+    def _stop(self, lane: Lane) -> bool:
+        if not lane.pending:
+            return False
+        if lane.has_open_batch:
+            self._record_turn(lane, "superseded", lane.policy.agent, cause="stopped")
+            who = (lane.attempt, lane.epoch, lane.owner)
+            self._note("turn.superseded", lane.key, lane.number, *who, True, "stopped")
+        if lane.waiting:
+            self._rows.settle_messages(lane, lane.claim_seq + 1, lane.next_seq, "superseded")
+        lane.stop(self._now)
+        self._rows.save_lane(lane)
+        return True
 
     def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy) -> Acceptance:
         seq = lane.arrive_settled()
@@ -464,7 +520,7 @@ class Transaction:
         return len(parts)
 
     def _save_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:
-        if reply.session is None:
+        if reply.session is None or lane.renewed:
             return
         # The lease's copy is the stored one: nobody else can have written it meanwhile.
         before = lease.session or Session(reply.session)

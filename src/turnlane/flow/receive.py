@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from turnlane.backends.base import Arrival, Backend
 from turnlane.channels.base import Received
+from turnlane.model.command import NO_COMMANDS, Commands, command_in
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 
@@ -13,11 +14,15 @@ PolicyFor = Callable[[str], Policy]
 """The policy for a channel's messages."""
 
 
-async def receive(messages: Sequence[Message], *, backend: Backend, policy_for: PolicyFor) -> Received:
+async def receive(
+    messages: Sequence[Message], *, backend: Backend, policy_for: PolicyFor, commands: Commands = NO_COMMANDS
+) -> Received:
     """Store the messages. When this returns they are ours, and the platform may be told so."""
     if not messages:
         return Received()
-    arrivals = [Arrival(message, policy_for(message.channel)) for message in messages]
+    arrivals = [
+        Arrival(message, policy_for(message.channel), command_in(message.text, commands)) for message in messages
+    ]
     acceptances = await backend.accept(arrivals)
     verdicts = [acceptance.verdict for acceptance in acceptances]
     return Received(verdicts.count("accepted"), verdicts.count("duplicate"), verdicts.count("rejected"))

@@ -26,6 +26,7 @@ EVENTS: Mapping[str, str] = {
     "message.duplicate": "A message came again and changed nothing. message",
     "message.refused": "A message was stored as refused: too many wait, or a turn runs. first, last, cause",
     "message.dropped": "The oldest message that waited was dropped for a new one. seq, pending",
+    "command.obeyed": "A chat command was obeyed; no agent saw it. command, message, seq",
     "turn.started": "A worker leased the lane and runs the agent. turn, attempt, epoch, worker, messages, waited_ms",
     "turn.answered": "The answer was committed. turn, attempt, epoch, worker, deliveries, input_tokens, output_tokens, "
     "took_ms",

@@ -71,6 +71,8 @@ class Lane:
     """Messages that have an outcome of their own, and so belong to no turn, though those before them still wait."""
     late_seq: int | None = None
     """With `on_busy = "reject"`: the first message that came while a turn was open."""
+    renewed: bool = False
+    """A new session was asked for while this turn runs: the one that it leaves is not kept."""
 
     @property
     def pending(self) -> int:
@@ -301,6 +303,17 @@ class Lane:
         self.attempt -= 1
         self._let_go(now)
 
+    def stop(self, now: int) -> None:
+        """Everything up to here is given up, also what somebody runs: it is fenced from now on."""
+        self.done_seq = self.claim_seq = self.next_seq
+        self.attempt = self.failures = 0
+        self.aside, self.late_seq = (), None
+        self._let_go(now)
+
+    def renew(self) -> None:
+        """The next turn starts a new session."""
+        self.renewed = self.owner is not None
+
     def unpark(self, now: int) -> None:
         self.parked = False
         self.attempt = self.failures = 0
@@ -318,6 +331,7 @@ class Lane:
     def _let_go(self, now: int) -> None:
         self.owner = None
         self.claimed_at = None
+        self.renewed = False
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:

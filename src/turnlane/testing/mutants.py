@@ -217,6 +217,20 @@ MUTANTS = (
         "what is aside stays in the way", f"{LANE}._absorb", "self.done_seq = self.claim_seq = self.aside[0][1]", "pass"
     ),
     Mutant("an interrupt keeps refusing", f"{LANE}.dissolve", "self.late_seq = None", "pass"),
+    # Commands
+    Mutant("who is stopped may still write", f"{LANE}.stop", "self._let_go(now)", "self._rearm(now)"),
+    Mutant(
+        "stopping leaves what waits",
+        f"{LANE}.stop",
+        "self.done_seq = self.claim_seq = self.next_seq",
+        "self.done_seq = self.claim_seq",
+    ),
+    Mutant("a stopped message has no outcome", f"{TRANSACTION}._stop", "if lane.waiting:", "if False:"),
+    Mutant("a stopped turn is not recorded", f"{TRANSACTION}._stop", "if lane.has_open_batch:", "if False:"),
+    Mutant("a command goes to the agent", f"{TRANSACTION}._accept", "if command is not None:", "if False:"),
+    Mutant("a new session is the old one", f"{TRANSACTION}._do", "self._rows.drop_sessions(lane)", "pass"),
+    Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
+    Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),

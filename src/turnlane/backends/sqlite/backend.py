@@ -201,6 +201,10 @@ class SqliteBackend:
 
     # Steering
 
+    async def stop(self, conversation: str) -> bool:
+        done: bool = await self._call(Transaction.stop, (conversation,))
+        return done
+
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         done: bool = await self._call(Transaction.pause, (conversation, kind))
         return done

@@ -107,7 +107,8 @@ KINDS = tuple(Kind)
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
-    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked, aside, _, late_seq = row[11:22]
+    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked = row[11:19]
+    aside, _, late_seq, renewed = row[19:23]
     policy = policies.policy(policy_number)
     places = _places(aside) if aside != NO_PLACES else ()
     return StoredLane(
@@ -131,8 +132,9 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         claimed_at,
         places,
         late_seq,
+        bool(renewed),
         id_,
-        steady=(policy, failures, retry_at, bool(paused), bool(parked), places, late_seq),
+        steady=(policy, failures, retry_at, bool(paused), bool(parked), places, late_seq, bool(renewed)),
     )
 
 
@@ -156,13 +158,14 @@ def moving_columns(lane: StoredLane) -> Row:
 
 def steady_part(lane: StoredLane) -> Row:
     """What seldom changes: writing it each time would cost as much as the rest."""
-    return (lane.policy, lane.failures, lane.retry_at, lane.paused, lane.parked, lane.aside, lane.late_seq)
+    halts = (lane.paused, lane.parked)
+    return (lane.policy, lane.failures, lane.retry_at, *halts, lane.aside, lane.late_seq, lane.renewed)
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
     aside = (to_text(lane.aside), count(lane.aside)) if lane.aside else (NO_PLACES, 0)
     steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
-    return (*steady, *aside, lane.late_seq)
+    return (*steady, *aside, lane.late_seq, lane.renewed)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

@@ -35,7 +35,7 @@ SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -45,7 +45,8 @@ WHERE id = ?
 
 -- name: set_lane
 UPDATE lane SET
-    policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?
+    policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?,
+    renewed = ?
 WHERE id = ?
 
 -- name: origins
@@ -87,6 +88,9 @@ ON CONFLICT (lane, agent) DO UPDATE SET
 UPDATE session SET
     turns = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, reasoning_tokens = ?, updated_at = ?
 WHERE lane = ? AND agent = ?
+
+-- name: drop_sessions
+DELETE FROM session WHERE lane = ?
 
 -- name: twins
 -- Lanes to which the same agent gave the same handle. Served by session_twins.

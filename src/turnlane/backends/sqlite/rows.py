@@ -275,14 +275,23 @@ class SqliteRows:
             lane.shared |= {row[1]} if row[9] else frozenset()
 
     def save_session(self, lane: StoredLane, agent: str, session: Session) -> None:
-        if lane.sessions is None:
-            self._read_sessions([lane])
-        known = (lane.sessions or {}).get(agent)
+        known = self.session(lane, agent)
         lane.sessions = {**(lane.sessions or {}), agent: session}
         if known is not None and known.handle == session.handle:
             self._writes["continue_session"].append(codec.continued_session_row(lane.id, agent, session))
         else:
             self._begin_session(lane, agent, session)
+
+    def session(self, lane: StoredLane, agent: str) -> Session | None:
+        if lane.sessions is None:
+            self._read_sessions([lane])
+        return (lane.sessions or {}).get(agent)
+
+    def drop_sessions(self, lane: StoredLane) -> None:
+        """Written at once, after what this transaction saved of them before."""
+        self._write("continue_session", self._writes.pop("continue_session", []))
+        self._execute(SQL["drop_sessions"], (lane.id,))
+        lane.sessions, lane.shared = {}, frozenset()
 
     def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
         """Written at once, as the next one in this transaction may be its twin."""

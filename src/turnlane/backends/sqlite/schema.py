@@ -24,6 +24,7 @@ def _let_messages_have_outcomes(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE lane ADD COLUMN aside TEXT NOT NULL DEFAULT '[]'")
     connection.execute("ALTER TABLE lane ADD COLUMN aside_count INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE lane ADD COLUMN late_seq INTEGER")
+    connection.execute("ALTER TABLE lane ADD COLUMN renewed INTEGER NOT NULL DEFAULT 0")
 
 
 MIGRATIONS: Sequence[Migration] = (_create, _let_messages_have_outcomes)

@@ -145,7 +145,7 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
         assert story is not None
         check_tiling(story)
         check_replies(story)
-        check_usage(story)
+        check_usage(story, since=oracle.sessions_until.get(key, 0))
     await check_overview(oracle, backend)
     await check_dead_letters(oracle, backend)
     stored = [event async for page in pages(backend) for event in page]
@@ -183,11 +183,11 @@ def check_replies(story: Story) -> None:
     require(all(view.state != "queued" for view in story.deliveries), "I12 nothing is left to send", story.deliveries)
 
 
-def check_usage(story: Story) -> None:
+def check_usage(story: Story, *, since: int) -> None:
     """Tokens belong to the session: what its turns spent since it began is what it shows."""
     folded: dict[str, Session] = {}
     for turn in story.turns:
-        if turn.session is None:
+        if turn.session is None or turn.number <= since:
             continue
         last = folded.get(turn.agent)
         spent = last.usage if last and last.handle == turn.session else NO_USAGE

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.model import notice
+from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -78,6 +80,8 @@ class Holder:
     since: int
     agent: str
     """The one that runs: a message that arrives meanwhile may name another, for the next turn."""
+    renewed: bool = False
+    """Told meanwhile that the next turn starts a new session."""
 
 
 @dataclass(slots=True, repr=False)
@@ -201,6 +205,8 @@ class Oracle:
         """Of messages that are in no turn."""
         self.sessions: dict[tuple[str, str], Session] = {}
         self.endings: dict[tuple[Kind, str, int, int], Ending] = {}
+        self.sessions_until: dict[str, int] = {}
+        """The last turn whose session was given up by command."""
         self.events: Counter[str] = Counter()
         """How many facts of each name must have been written down."""
 
@@ -268,6 +274,9 @@ class Oracle:
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
+        if arrival.command is not None:
+            self._obeyed(lane, stored, arrival.command, arrival.policy, now)
+            return Acceptance("accepted", stored.seq)
         if arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending:
             lane.arrived += 1
             self._refused([stored], FULL, arrival.policy, now)
@@ -277,6 +286,57 @@ class Oracle:
         self.events["message.accepted"] += 1
         self._overflowed(lane, arrival.policy)
         return Acceptance("accepted", stored.seq)
+
+    def _obeyed(self, lane: Account, message: Message, command: Command, policy: Policy, now: int) -> None:
+        said = self._done_as_told(lane, command, now)
+        lane.arrived += 1
+        self.outcomes[lane.key, message.seq] = "command"
+        self.events["command.obeyed"] += 1
+        self._notice(lane.key, said, message.seq, policy, now)
+
+    def _done_as_told(self, lane: Account, command: Command, now: int) -> str:
+        match command:
+            case "stop":
+                return notice.STOPPED if self._stop(lane, now) else notice.NOTHING_TO_STOP
+            case "new":
+                self.sessions = {place: session for place, session in self.sessions.items() if place[0] != lane.key}
+                self.sessions_until[lane.key] = lane.opened
+                if lane.holder is not None:
+                    lane.holder.renewed = True
+                elif lane.batch is not None:
+                    self.sessions_until[lane.key] = lane.opened - 1
+                return notice.NEW
+            case "pause":
+                lane.paused = True
+                self.events["lane.paused"] += 1
+                return notice.PAUSED
+            case "resume":
+                lane.paused = False
+                self.events["lane.resumed"] += 1
+                return notice.RESUMED
+            case "status":
+                since = now - lane.holder.since if lane.holder else None
+                halted = "parked" if lane.parked else "paused" if lane.paused else None
+                return notice.status(running_ms=since, waiting=len(lane.waiting), halted=halted)
+            case "usage":
+                return notice.usage(self.sessions.get((lane.key, lane.policy.agent)))
+
+    def stopped(self, key: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((Kind.TURN, key))
+        require_same(answer, lane is not None and self._stop(lane, now), "what was said and not answered is stopped")
+
+    def _stop(self, lane: Account, now: int) -> bool:
+        if not lane.pending:
+            return False
+        if lane.batch is not None:
+            self._record(lane, "superseded", now, cause="stopped")
+            self.events["turn.superseded"] += 1
+            if lane.holder is not None:
+                self._let_go(lane, "superseded", by_commit=False)
+            lane.batch = None
+        self.outcomes.update({(lane.key, item.seq): "superseded" for item in lane.waiting})
+        lane.waiting, lane.late = [], []
+        return True
 
     def _refused(self, messages: Sequence[Message], why: str, policy: Policy, now: int) -> None:
         key, first = messages[0].conversation, messages[0].seq
@@ -448,7 +508,8 @@ class Oracle:
     def _answered(self, lane: Account, messages: tuple[Message, ...], reply: Reply, now: int) -> Verdict:
         for part, text in enumerate(reply.parts, 1):
             self._queue(lane, messages, text, part, len(reply.parts), now)
-        if reply.session is not None:
+        assert lane.holder is not None
+        if reply.session is not None and not lane.holder.renewed:
             self._spent(lane, reply.session, reply, now)
         self._record(lane, "answered", now, reply=reply)
         self.events["turn.answered"] += 1
@@ -570,13 +631,17 @@ class Oracle:
     def _let_go(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
         assert lane.batch is not None and lane.holder is not None
         self.endings[lane.kind, lane.key, lane.holder.epoch, lane.batch.number] = Ending(verdict, by_commit)
+        if lane.holder.renewed and verdict in {"retried", "released", "fenced", "parked"}:
+            # The turn runs again, and starts a session that is kept.
+            self.sessions_until[lane.key] = lane.batch.number - 1
         lane.holder = None
         return verdict
 
     def _record(
         self, lane: Account, outcome: TurnOutcome, now: int, *, reply: Reply | None = None, cause: str | None = None
     ) -> None:
-        assert lane.batch is not None and lane.holder is not None
+        assert lane.batch is not None
+        holder = lane.holder or Holder("", lane.epoch, now, lane.policy.agent)
         turn = TurnView(
             conversation=lane.key,
             number=lane.batch.number,
@@ -584,10 +649,10 @@ class Oracle:
             last=lane.batch.items[-1].seq,
             outcome=outcome,
             attempt=lane.attempts,
-            epoch=lane.holder.epoch,
-            worker=lane.holder.worker,
-            agent=lane.holder.agent,
-            started_at=lane.holder.since,
+            epoch=holder.epoch,
+            worker=holder.worker or None,
+            agent=lane.policy.agent if cause == "stopped" else holder.agent,
+            started_at=holder.since,
             ended_at=now,
             cause=cause,
             session=reply.session if reply else None,

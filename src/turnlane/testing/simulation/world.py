@@ -11,9 +11,11 @@ import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from turnlane.backends.base import Acceptance, Arrival, Backend, Committed
 from turnlane.errors import WorkerLost
+from turnlane.model.command import Command
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -26,6 +28,7 @@ from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overview, check_story, check_totals
 from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
 
+COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
 SHARED_SESSIONS_SHARE = 1 / 8
 """Of the histories: agents there give several conversations one handle."""
@@ -69,6 +72,8 @@ class World:
         self._clock = clock
         self._chance = random.Random(seed)
         self._oracle = Oracle(sessions_are_shared=self._chance.random() < SHARED_SESSIONS_SHARE)
+        self._commanding = self._chance.choice((0.0, 0.05, 0.2))
+        """How often what is written is a command."""
         self._policies = {key: self._any_policy() for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
@@ -155,8 +160,9 @@ class World:
         channel = key.partition("/")[0]
         number = len(self._sent) + 1
         files = tuple(Attachment(f"https://files.example/{number}/{i}") for i in range(self._chance.choice((0, 0, 2))))
+        command = self._chance.choice(COMMANDS) if self._chance.random() < self._commanding else None
         message = Message(channel, f"m-{number}", key, "somebody", f"message {number}", files)
-        self._sent.append(Arrival(message, self._policies[key]))
+        self._sent.append(Arrival(message, self._policies[key], command))
         return self._sent[-1]
 
     async def _accept(self, arrivals: Sequence[Arrival]) -> None:
@@ -243,8 +249,9 @@ class World:
         if self._oracle.sessions_are_shared:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
-        # Who is refused at the door wakes nobody.
-        arrival = replace(arrival, policy=replace(arrival.policy, on_full="store"))
+        # Who is refused at the door, or gives a command, wakes nobody.
+        arrival = replace(arrival, policy=replace(arrival.policy, on_full="store"), command=None)
+        self._sent[-1] = arrival
         if self._chance.random() < 0.5:
             arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
         waiting = asyncio.create_task(self._backend.claim(worker.id, Kind.TURN, wait=True))
@@ -464,7 +471,7 @@ class World:
 
     async def an_operator_steers(self) -> None:
         kind, key = self._chance.choice(KINDS), self._chance.choice(CONVERSATIONS)
-        verb = self._chance.choice(("pause", "pause", "resume", "resume", "resume", "unpark", "unpark"))
+        verb = self._chance.choice(("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop"))
         self._note(verb, kind.name, key)
         self.tally[verb] += 1
         await self._steer(verb, kind, key)
@@ -473,6 +480,8 @@ class World:
         match verb:
             case "pause":
                 self._oracle.paused(kind, key, answer=await self._backend.pause(key, kind))
+            case "stop":
+                self._oracle.stopped(key, self._clock.now(), answer=await self._backend.stop(key))
             case "resume":
                 self._oracle.resumed(kind, key, answer=await self._backend.resume(key, kind))
             case _:
