@@ -44,6 +44,8 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self.complaints: list[Any] = []
+        """What went wrong inside the pages: uncaught errors, and what their security policy refused."""
 
     async def __aenter__(self) -> Browser:
         assert PROGRAM is not None, "there is no Chromium here; skip the test"
@@ -67,10 +69,15 @@ class Browser:
         await self._process.wait()
         await self._reader
 
-    async def open(self, url: str) -> Page:
+    async def open(self, url: str, *, before: str = "") -> Page:
+        """A new tab; `before` runs in each page of it before the page's own scripts."""
         target = await self.call("Target.createTarget", url="about:blank")
         session = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, session["sessionId"])
+        await page.call("Runtime.enable")
+        await page.call("Log.enable")
+        await page.call("Page.enable")
+        await page.call("Page.addScriptToEvaluateOnNewDocument", source=before)
         await page.go(url)
         return page
 
@@ -92,6 +99,14 @@ class Browser:
                 heard = json.loads((await self._process.stdout.readuntil(b"\0"))[:-1])
                 if "id" in heard:
                     self._calls[heard["id"]].set_result(heard)
+                elif is_complaint(heard):
+                    self.complaints.append(heard["params"])
+
+
+def is_complaint(heard: Mapping[str, Any]) -> bool:
+    if heard["method"] == "Log.entryAdded":
+        return heard["params"]["entry"]["source"] in {"security", "violation", "javascript"}
+    return bool(heard["method"] == "Runtime.exceptionThrown")
 
 
 class Page:

@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
 from tests.e2e.site import Site
 
+from turnlane.model.delivery import delivery_id
 from turnlane.testing.outside import Call, Outside
 from turnlane.testing.processes import Turnlane
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on
 WEB = '[channels.web]\nkind = "web"\n'
 CONNECTED = "document.querySelector('#connection').dataset.state === 'connected'"
 LOST = "document.querySelector('#connection').dataset.state === 'lost'"
+WATCH_THE_STREAM = "EventSource = class extends EventSource { constructor(url) { super(url); window.source = this; } }"
+NOW = "2026-11-15T09:00:00Z"
 ANSWERING = "!document.querySelector('#answering').hidden"
 
 
@@ -28,6 +31,7 @@ ANSWERING = "!document.querySelector('#answering').hidden"
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     async with Browser(tmp_path / "profile") as browser:
         yield browser
+        assert browser.complaints == []
 
 
 async def start(site: Site, *, debounce: str = "300ms") -> Turnlane:
@@ -47,7 +51,7 @@ def free_port() -> int:
 
 
 async def opened(browser: Browser, process: Turnlane) -> Page:
-    page = await browser.open(await process.ready())
+    page = await browser.open(await process.ready(), before=WATCH_THE_STREAM)
     await page.until(CONNECTED)
     return page
 
@@ -185,6 +189,26 @@ async def test_a_message_that_is_given_up_on_does_not_wait_for_ever(
     await page.reload()
     await page.until("document.querySelector('.line').dataset.state === 'given_up'")
     assert not await page.run(ANSWERING)
+
+
+async def test_an_answer_that_comes_in_pieces_is_one_line_and_ends_as_the_final_text(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    """No server sends pieces yet; here the test puts them into the page's stream."""
+    answered = gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "tell me")
+    await page.until(ANSWERING)
+    token = await page.run("JSON.parse(localStorage['turnlane.web.conversations'])[0].token")
+    for text in ("tell", "tell me m"):
+        piece = {"from": "bot", "id": delivery_id(f"web/{token}", 1, 1), "text": text, "at": NOW, "partial": True}
+        data = json.dumps(piece | {"conversation": token})
+        await page.run(f"source.dispatchEvent(new MessageEvent('reply', {{ data: {json.dumps(data)} }}))")
+        await shows(page, "tell me", text)
+        assert not await page.run(ANSWERING)
+    answered.set()
+    await shows(page, "tell me", "tell me")
+    await page.until("document.querySelectorAll('.partial').length === 0")
 
 
 async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(

@@ -21,9 +21,9 @@ const known = new Map(); // lines the server has, by token, as far as they were 
 
 function draw() {
   const current = store.conversation(open);
-  const waits = connected && current?.pending.length > 0 && !known.get(open)?.some((line) => line.partial);
+  const waits = connected && current?.pending.length > 0 && !linesOf(open).some((line) => line.partial);
   showList(store.conversations(), { open, connected });
-  showLines([...(known.get(open) ?? []), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit });
+  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit });
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
 }
@@ -39,16 +39,19 @@ function lookedAt() {
 // Coming in. A line may come again (a reconnect, a history), and a reply may come in pieces before it is whole: the same
 // id is always the same line, and the latest text of it counts.
 
+function linesOf(token) {
+  if (!known.has(token)) known.set(token, []);
+  return known.get(token);
+}
+
 function put(token, line) {
-  if (token === open && !known.has(token)) known.set(token, []);
-  const said = known.get(token);
-  if (!said) return;
+  const said = linesOf(token);
   const place = said.findIndex((each) => each.id === line.id);
   if (place < 0) said.push(line);
   else said[place] = { ...line, at: said[place].at };
 }
 
-const isKnown = (token, id) => Boolean(known.get(token)?.some((line) => line.id === id));
+const isKnown = (token, id) => linesOf(token).some((line) => line.id === id);
 
 function receive(reply) {
   const token = reply.conversation;
@@ -56,6 +59,7 @@ function receive(reply) {
   if (!reply.partial) settle(token, reply);
   lookedAt();
   draw();
+  stream.cover();
 }
 
 function settle(token, reply) {
@@ -65,7 +69,7 @@ function settle(token, reply) {
     each.pending = each.pending.filter((id) => !answered.has(id));
   });
   store.noteLast(token, reply);
-  for (const line of known.get(token) ?? []) if (answered.has(line.id)) line.state = "done";
+  for (const line of linesOf(token)) if (answered.has(line.id)) line.state = "done";
   // Asked in another tab, or answered before the server's word that it is stored came through.
   if (token === open && reply.in_reply_to.some((id) => !isKnown(token, id))) refresh(token);
 }
@@ -95,14 +99,14 @@ function absorb(token, { lines, after }) {
   // What came while this was read stays behind it; what is older than its first line has been read before.
   const since = new Date(lines[0]?.at ?? 0);
   const isNewer = (line) => !isBehind && !stored.has(line.id) && new Date(line.at) >= since;
-  known.set(token, [...lines, ...(known.get(token) ?? []).filter(isNewer)]);
+  known.set(token, [...lines, ...linesOf(token).filter(isNewer)]);
   store.changeConversation(token, (each) => {
     each.seen = Math.min(each.seen, after);
     each.after = after;
-    each.pending = known.get(token).filter((line) => line.state === "waiting").map((line) => line.id);
+    each.pending = linesOf(token).filter((line) => line.state === "waiting").map((line) => line.id);
     each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
   });
-  const last = known.get(token).at(-1);
+  const last = linesOf(token).at(-1);
   if (last && !store.unsent(token).length) store.noteLast(token, last);
   if (token === open) lookedAt();
   if (isBehind) stream.connect();
