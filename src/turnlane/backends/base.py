@@ -140,6 +140,10 @@ class Backend(Protocol):
         `Delivered`: the delivery is sent. `RetryLater`: the same batch again, in its place, or a dead letter if its
         attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery). `Released`: given back
         without blame. `Parked`: the lane waits for an operator. What arrived meanwhile makes the lane due by itself.
+
+        After a `RetryLater` in doubt, a release or a lost worker, the next leases of that delivery are `in_doubt`
+        until it is settled, or let go by `unpark`. Of these only lost workers use up the takeovers, the
+        others at most one.
         """
 
     async def refuse_late(self, lease: Lease) -> int:

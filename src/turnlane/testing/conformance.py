@@ -798,6 +798,42 @@ class BackendConformance:
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
+    @pytest.mark.parametrize("end", ["no answer", "stopped", "left", "lost"])
+    async def test_a_sending_whose_end_nobody_knows_leaves_the_next_one_in_doubt(
+        self, backend: Backend, clock: Clock, pass_time: PassTime, end: str
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        assert not sending.in_doubt
+        match end:
+            case "no answer":
+                await backend.commit(sending, RetryLater(clock.now(), "cut", in_doubt=True))
+            case "stopped":
+                await backend.commit(sending, Released())
+            case "left":
+                await backend.leave(worker)
+            case "lost":
+                await expire(backend, pass_time)
+        worker = await joined(backend, clock)
+        again = await claim_one(backend, worker, Kind.OUT)
+        assert again.in_doubt
+        await backend.commit(again, RetryLater(clock.now(), "refused connection"))
+        again = await claim_one(backend, worker, Kind.OUT)
+        assert again.in_doubt
+        following = await next_one(backend, await backend.commit(again, Delivered(), take_next=True), worker, Kind.OUT)
+        assert not following.in_doubt
+
+    async def test_a_sending_that_an_operator_let_go_is_in_doubt_no_more(self, backend: Backend, clock: Clock) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await backend.commit(await claim_one(backend, worker), answer())
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), RetryLater(clock.now(), "cut", in_doubt=True))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Parked("nobody can tell"))
+        assert await backend.unpark(ALICE, Kind.OUT)
+        assert not (await claim_one(backend, worker, Kind.OUT)).in_doubt
+
     async def test_a_reply_never_overtakes_an_earlier_one_while_backing_off(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:
