@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,11 @@ async def start(site: Site, *, debounce: str = "300ms") -> Turnlane:
 
 
 def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """Below those that the system hands out by itself, so that nobody is given it while the server is away."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
+            return port
+    raise AssertionError("no port is free below 32000")
 
 
 async def opened(browser: Browser, process: Turnlane) -> Page:
@@ -131,6 +134,7 @@ async def test_a_server_that_is_killed_and_started_again_answers_everything_once
     await page.until("document.querySelector('.line:last-child .about').textContent.endsWith('kept, will be sent')")
     answered.set()
     await server.start()
+    await server.ready()
     await page.until(CONNECTED)
     await page.until("document.querySelectorAll('.line.bot').length > 0")
     await page.until(f"!({ANSWERING}) && !document.querySelector('[data-state=sending], [data-state=waiting]')")
@@ -258,6 +262,7 @@ async def test_the_page_goes_on_when_the_store_was_emptied(site: Site, browser: 
         file.unlink()
     await page.until(LOST)
     await server.start()
+    await server.ready()
     await shows(page)
     await say(page, "two")
     await shows(page, "two", "two")

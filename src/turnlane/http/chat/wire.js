@@ -111,6 +111,8 @@ export class Stream {
       await this.#patience.wait();
       if (source === this.#source) this.connect();
     };
+    // A source that nobody answers waits for ever.
+    setTimeout(() => source.readyState === EventSource.CONNECTING && source.onerror(), requestMostMs);
   }
 
   retryNow() {
