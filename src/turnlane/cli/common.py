@@ -73,6 +73,11 @@ def reads_store(function: Function) -> Function:
     return _with_options(function, [_CONFIG, _BACKEND])
 
 
+def reaches_server(function: Function) -> Function:
+    """Hand the verb a `given` made of --config and --listen."""
+    return _with_options(function, [_CONFIG, _LISTEN])
+
+
 def runs(function: Function) -> Function:
     """Hand the verb a `given` made of all four common options."""
     return _with_options(function, [_CONFIG, _BACKEND, _LISTEN, _LOG_FORMAT])

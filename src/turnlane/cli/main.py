@@ -19,6 +19,7 @@ VERBS = {
     "init": "Write a commented turnlane.toml.",
     "doctor": "Check everything and name the next step for each finding.",
     "send": "Put a message in, as the person.",
+    "chat": "Talk to a running server from the terminal.",
     "lanes": "List conversations and what each is doing.",
     "show": "Tell the story of one conversation.",
     "explain": "Tell what became of one message, step by step.",

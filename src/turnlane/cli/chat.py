@@ -1,0 +1,412 @@
+"""`turnlane chat`: talk to a running server from the terminal, through its web channel."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import ip_address
+from typing import Any
+
+import click
+import httpx2
+import msgspec
+
+from turnlane.cli import common
+from turnlane.cli.main import EXIT_UNAVAILABLE, EXIT_WAITED, Failed
+from turnlane.cli.table import one_line
+from turnlane.clock import SystemClock
+from turnlane.errors import NotFound
+from turnlane.settings import Settings, WebChannel
+
+PROMPT = "› "
+CLEAR_LINE = "\r\x1b[K"
+QUIT = "/quit"
+
+REQUEST_SECONDS_MAX = 20.0
+SILENCE_SECONDS_MAX = 40.0
+"""A stream that says nothing for so long is dead: it sends a comment every 15 s."""
+RETRY_SECONDS_FIRST = 0.25
+RETRY_SECONDS_MAX = 5.0
+FURTHER_PARTS_SECONDS = 0.5
+"""At the end of a pipe: how long a reply may take to be followed by its next part."""
+CLOSE_SECONDS_MAX = 5.0
+
+TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+
+UNREACHED = (httpx2.HTTPError, OSError, msgspec.DecodeError)
+"""No answer, or half of one: the server may have the line or not, and the same id makes sending it again safe."""
+
+
+@click.command()
+@click.argument("conversation", required=False)
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(0, 86_400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="In a pipe: how long to wait for replies once the input has ended.",
+)
+@common.reaches_server
+@click.pass_context
+def command(ctx: click.Context, given: common.Given, conversation: str | None, seconds: float) -> None:
+    """Talk in CONVERSATION (CHANNEL/TOKEN of a web channel), or in a new one. Each line is a message; /quit ends.
+
+    Needs a running server. In a pipe each line of the input is a message, and replies alone go to standard output.
+    """
+    settings = given.load()
+    place = _place(settings, conversation)
+    screen = Screen(color=ctx.color)
+    with suppress(KeyboardInterrupt), _connected(Talk(place, screen)) as connection:  # Ctrl-C is how talking ends, too.
+        connection.wait(connection.talk.begin())
+        for line in screen.lines():
+            connection.do(connection.talk.say, line)
+        if not screen.live:
+            connection.wait(connection.talk.answered(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One conversation on one server."""
+
+    server: str
+    channel: str
+    token: str
+    is_new: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.channel}/{self.token}"
+
+
+def _place(settings: Settings, conversation: str | None) -> Place:
+    web = [name for name, channel in settings.channels.items() if isinstance(channel, WebChannel)]
+    if not web:
+        raise NotFound('no web channel to talk through; add [channels.web] with kind = "web" to turnlane.toml')
+    server = f"http://{_reachable(settings.listen.host)}:{settings.listen.port}"
+    if conversation is None:
+        clock = SystemClock()
+        return Place(server, web[0], clock.token() + clock.token(), is_new=True)
+    channel, _, token = conversation.rpartition("/")
+    channel = channel or web[0]
+    if channel not in web:
+        raise NotFound(f"{channel!r} is no web channel; those of this server are {', '.join(web)}")
+    if not TOKEN.fullmatch(token):
+        raise click.BadParameter(
+            "a web conversation is known by a random token of 16 to 128 letters, digits, _ and -; "
+            "leave it out to begin a new one"
+        )
+    return Place(server, channel, token, is_new=False)
+
+
+def _reachable(host: str) -> str:
+    """Where a server that listens on `host` is found from this machine."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"
+    return host if address.version == 4 else f"[{host}]"
+
+
+# The terminal, in the main thread: only there can a line be edited, and only there does Ctrl-C arrive.
+
+
+class Screen:
+    """What the person sees. On a terminal everything is put above the line that is being typed."""
+
+    def __init__(self, *, color: bool | None) -> None:
+        self.live = sys.stdin.isatty() and sys.stdout.isatty()
+        self._color = color
+        self._typed: Callable[[], str] = str
+        self._prompting = False
+
+    def lines(self) -> Iterator[str]:
+        """What is typed, until the end of the input or /quit."""
+        for line in self._prompted() if self.live else self._piped():
+            if line.strip() == QUIT:
+                return
+            if line.strip():
+                yield line
+
+    def _prompted(self) -> Iterator[str]:
+        import readline  # changes how input() works, and tells what is in its line
+
+        self._typed = readline.get_line_buffer
+        try:
+            while True:
+                self._prompting = True
+                yield input(PROMPT)
+        except (EOFError, KeyboardInterrupt):
+            click.echo()
+        finally:
+            self._prompting = False
+
+    @staticmethod
+    def _piped() -> Iterator[str]:
+        sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a pipe may bring anything
+        for line in sys.stdin:
+            yield line.rstrip("\r\n")
+
+    def said(self, name: str, text: str, colour: str) -> None:
+        """A line of the conversation; in a pipe the text alone."""
+        lines = [one_line(line) for line in text.splitlines() or [""]]
+        if not self.live:
+            click.echo("\n".join(lines))
+            return
+        indent = "\n" + " " * (len(name) + 2)
+        self._put(f"{click.style(name, fg=colour)}  {indent.join(lines)}")
+
+    def note(self, text: str) -> None:
+        if self.live:
+            self._put(click.style(f"· {one_line(text)}", dim=True))
+        else:
+            click.echo(one_line(text), err=True)
+
+    def _put(self, text: str) -> None:
+        before, after = (CLEAR_LINE, f"{PROMPT}{self._typed()}") if self._prompting else ("", "")
+        click.echo(f"{before}{text}\n{after}", nl=False, color=self._color)
+
+
+# The server, in a thread with a loop of its own.
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    id: str
+    text: str
+
+
+class Talk:
+    """Sends each line until it is stored, always under the same id, and shows replies from the last one seen on."""
+
+    def __init__(self, place: Place, screen: Screen) -> None:
+        self._place = place
+        self._screen = screen
+        self._path = f"/channels/{place.channel}"
+        self._clock = SystemClock()
+        self._unsent: deque[Line] = deque()
+        self._unanswered: dict[str, Line] = {}
+        self._after = 0
+        self._lost = False
+        self._moved = asyncio.Event()
+        """Something was typed, stored or answered, or the server came back."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._client = httpx2.AsyncClient(
+            base_url=place.server,
+            trust_env=False,
+            timeout=httpx2.Timeout(REQUEST_SECONDS_MAX, read=SILENCE_SECONDS_MAX),
+        )
+
+    async def begin(self) -> None:
+        """Show what was said before, then follow. Raises Failed if there is nobody to talk to."""
+        history = await self._history()
+        self._after = history["after"]
+        if self._screen.live:
+            self._screen.note(f"{self._place.key} on {self._place.server}; {QUIT} ends")
+            for line in history["lines"]:
+                self._show(line)
+        if self._place.is_new:
+            self._screen.note(f"a new conversation; come back to it with `turnlane chat {self._place.key}`")
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._follow())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+        if self._unsent:
+            many = "1 line" if len(self._unsent) == 1 else f"{len(self._unsent)} lines"
+            raise Failed(f"{many} could not be stored: the server does not answer", EXIT_UNAVAILABLE)
+
+    def say(self, text: str) -> None:
+        line = Line(self._clock.token(), text)
+        self._unsent.append(line)
+        self._unanswered[line.id] = line
+        self._moved.set()
+
+    async def answered(self, seconds: float) -> None:
+        """Wait until every line has its reply. Raises Failed if one has none in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._unanswered:
+                    await self._until_moved()
+        except TimeoutError:
+            if self._unsent:
+                return  # said when the connection is closed
+            message = f"{self._place.channel}:{self._place.token}/{next(iter(self._unanswered))}"
+            text = f"no reply within {seconds:g}s; `turnlane explain {message}` tells more"
+            raise Failed(text, EXIT_WAITED) from None
+        await self._until_quiet()
+
+    async def _until_quiet(self) -> None:
+        with suppress(TimeoutError):
+            while True:
+                await asyncio.wait_for(self._until_moved(), FURTHER_PARTS_SECONDS)
+
+    async def _until_moved(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    # Before
+
+    async def _history(self) -> Any:
+        try:
+            answer = await self._client.get(f"{self._path}/{self._place.token}/history")
+        except UNREACHED:
+            raise Failed(
+                f"no server answers on {self._place.server}; start one with `turnlane run`, "
+                "or name the address of another with --listen",
+                EXIT_UNAVAILABLE,
+            ) from None
+        if answer.status_code != 200:
+            raise Failed(f"{self._place.server} cannot be talked to: {_detail(answer)}")
+        with suppress(msgspec.DecodeError):
+            history = msgspec.json.decode(answer.content)
+            if isinstance(history, dict) and {"lines", "after"} <= history.keys():
+                return history
+        raise Failed(f"what answers on {self._place.server} is no Turnlane server; name another with --listen")
+
+    # Sending
+
+    async def _send(self) -> None:
+        failures = 0
+        while True:
+            while not self._unsent:
+                await self._until_moved()
+            if await self._post(self._unsent[0]):
+                self._unsent.popleft()
+                self._moved.set()
+                failures = 0
+            else:
+                failures += 1
+                await self._pause(failures)
+
+    async def _post(self, line: Line) -> bool:
+        """True: it is stored, or will never be."""
+        try:
+            body = {"id": line.id, "conversation": self._place.token, "text": line.text}
+            answer = await self._client.post(self._path, json=body)
+        except UNREACHED:
+            self._is_lost()
+            return False
+        if answer.status_code >= 500 or answer.status_code in {408, 429}:
+            self._is_lost()
+            return False
+        if answer.status_code != 202:
+            self._unanswered.pop(line.id, None)
+            self._screen.note(f"not taken: {_detail(answer)}")
+        return True
+
+    # Receiving
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            try:
+                path = f"{self._path}/{self._place.token}/stream"
+                async with self._client.stream("GET", path, params={"after": self._after}) as answer:
+                    answer.raise_for_status()
+                    self._is_back()
+                    failures = 0
+                    await self._read(answer)
+            except UNREACHED:
+                self._is_lost()
+            failures += 1
+            await asyncio.sleep(_retry_seconds(failures))
+
+    async def _read(self, answer: httpx2.Response) -> None:
+        event: dict[str, str] = {}
+        async for text in answer.aiter_lines():
+            if text:
+                name, _, value = text.partition(": ")
+                event[name] = value
+                continue
+            if event.get("event") == "reply":
+                self._after = int(event["id"])
+                self._show(msgspec.json.decode(event["data"]))
+            event = {}
+
+    def _show(self, line: Any) -> None:
+        is_bot = line["from"] == "bot"
+        at = "" if not self._screen.live else f"{datetime.fromisoformat(line['at']).astimezone():%H:%M} "
+        self._screen.said(at + ("bot" if is_bot else "you"), line["text"], "green" if is_bot else "cyan")
+        for id_ in line.get("in_reply_to", ()):
+            self._unanswered.pop(id_, None)
+        self._moved.set()
+
+    # The server goes and comes
+
+    def _is_lost(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._screen.note("the server does not answer; what you say is kept, and sent once it is back")
+
+    def _is_back(self) -> None:
+        if self._lost:
+            self._lost = False
+            self._screen.note("the server is back")
+            self._moved.set()
+
+    async def _pause(self, failures: int) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._until_moved(), _retry_seconds(failures))
+
+
+def _retry_seconds(failures: int) -> float:
+    return min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2.0 ** min(failures - 1, 16))
+
+
+def _detail(answer: httpx2.Response) -> str:
+    """What a problem says; of anything else its status."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        problem = msgspec.json.decode(answer.content)
+        if isinstance(problem, dict) and isinstance(problem.get("detail"), str):
+            return str(problem["detail"])
+    return f"status {answer.status_code}"
+
+
+class _Connection:
+    """What the main thread may ask of the other one."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turnlane-chat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def do(self, what: Callable[..., None], *arguments: object) -> None:
+        self._loop.call_soon_threadsafe(what, *arguments)
+
+    def wait(self, what: Any, seconds: float | None = None) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(seconds)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def _connected(talk: Talk) -> Iterator[_Connection]:
+    connection = _Connection(talk)
+    connection.start()
+    try:
+        yield connection
+    finally:
+        try:
+            with suppress(TimeoutError):  # a connection that will not close is dropped with the process
+                connection.wait(talk.close(), CLOSE_SECONDS_MAX)
+        finally:
+            connection.stop()
