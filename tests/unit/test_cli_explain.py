@@ -151,6 +151,20 @@ def test_a_reply_that_could_not_be_sent_is_told() -> None:
     assert "given up    not sent after 1 attempt: 410: gone" in call("explain", "site:m-1").stdout
 
 
+def test_a_message_that_went_into_no_turn_says_why() -> None:
+    async def story(life: Life) -> None:
+        room_for_one = replace(AT_ONCE, max_pending=1, on_full="drop_oldest")
+        await life.say("site/alice", "one", id="m-1", policy=room_for_one)
+        await life.say("site/alice", "two", id="m-2", policy=room_for_one)
+        await life.end(Replied(Reply("re two")))
+
+    lived(story)
+    dropped = explained("site:m-1")
+    assert (dropped["outcome"], dropped["waits"], dropped["turns"]) == ("dropped", None, [])
+    assert "settled     dropped, to make room" in call("explain", "site:m-1").stdout
+    assert explained("site:m-2")["outcome"] == "answered"
+
+
 def test_a_message_may_be_named_by_its_place() -> None:
     async def story(life: Life) -> None:
         await life.say("site/a%20b", "one", id="x:/1")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from turnlane.model.lane import Kind
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.value import value
@@ -23,9 +23,18 @@ StepName = Literal[
     "answered",
     "given_up",
     "superseded",
+    "settled",
     "outbox",
     "receipt",
 ]
+_SETTLED: Mapping[MessageOutcome, str] = {
+    "superseded": "set aside for what was said after it",
+    "refused": "refused, because the conversation was busy or full; the person was told",
+    "dropped": "dropped, to make room for newer messages",
+    "answer": "taken as the answer to what the agent had asked",
+    "command": "obeyed as a command; the agent never sees it",
+}
+
 Reason = Literal["quiet", "run", "retry", "worker", "paused", "parked"]
 
 
@@ -35,7 +44,7 @@ class Step:
     at: int
     text: str
     took_ms: int | None = None
-    """Since the step it follows from; None where two clocks would have to agree."""
+    """Since the step it follows from; None where it is not known."""
 
 
 @value
@@ -54,7 +63,7 @@ class Wait:
 @value
 class Explanation:
     message: Message
-    outcome: TurnOutcome | None
+    outcome: TurnOutcome | MessageOutcome | None
     """Of the message; None while it waits."""
     steps: tuple[Step, ...]
     waits: Wait | None
@@ -87,11 +96,13 @@ class _Told:
     def __init__(self, story: Story, message: Message) -> None:
         self.story = story
         self.message = message
-        self.turns = tuple(turn for turn in story.turns if turn.first <= message.seq <= turn.last)
+        self.settled = story.outcomes.get(message.seq)
+        inside = () if self.settled else story.turns
+        self.turns = tuple(turn for turn in inside if turn.first <= message.seq <= turn.last)
         numbers = {turn.number for turn in self.turns}
         self.deliveries = tuple(delivery for delivery in story.deliveries if delivery.turn in numbers)
         lane = self._lane(Kind.TURN)
-        self.is_pending = message.seq > lane.done_seq
+        self.is_pending = message.seq > lane.done_seq and self.settled is None
         self.is_in_batch = self.is_pending and message.seq <= lane.claim_seq
         numbers |= {lane.number} if self.is_in_batch else set()
         sendings = {delivery.seq for delivery in self.deliveries}
@@ -99,8 +110,8 @@ class _Told:
         self.attempts = tuple(each for each in story.attempts if each.number in shared.get(each.kind, ()))
 
     @property
-    def outcome(self) -> TurnOutcome | None:
-        return self.turns[-1].outcome if self.turns else None
+    def outcome(self) -> TurnOutcome | MessageOutcome | None:
+        return self.turns[-1].outcome if self.turns else self.settled
 
     def _lane(self, kind: Kind) -> LaneView:
         return next(lane for lane in self.story.lanes if lane.kind is kind)
@@ -110,6 +121,8 @@ class _Told:
     def steps(self) -> Iterator[Step]:
         yield from self._stored()
         at = self.message.accepted_at
+        if self.settled is not None:
+            yield Step("settled", at, _SETTLED[self.settled])
         for turn in self.turns:
             yield from self._turn(turn, at)
             at = turn.ended_at
