@@ -304,7 +304,7 @@ def test_a_paused_conversation_waits_and_goes_on_when_resumed() -> None:
     assert (waits["reason"], waits["next"]) == ("paused", "turnlane resume site/alice")
     paused = json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"]
     assert [lane["conversation"] for lane in paused] == ["site/alice"]
-    assert call("resume", "site/alice").stdout == "resumed: turns of site/alice are ready, 1 waiting\n"
+    assert call("resume", "site/alice").stdout == "resumed: site/alice is ready, 1 to be answered\n"
 
 
 def test_resume_lets_a_parked_conversation_go_on() -> None:
@@ -330,7 +330,7 @@ def test_the_outbox_is_held_by_itself() -> None:
     assert "sending of site/alice, 1 waiting" in call("pause", "site/alice", "--outbox").stdout
     assert explained("site:m-1")["waits"]["next"] == "turnlane resume site/alice --outbox"
     assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["state"] == "idle"
-    assert call("resume", "site/alice", "--outbox").stdout == "resumed: sending of site/alice is ready, 1 waiting\n"
+    assert call("resume", "site/alice", "--outbox").stdout == "resumed: sending of site/alice is ready, 1 to be sent\n"
 
 
 def test_a_running_turn_goes_on_when_its_conversation_is_paused() -> None:

@@ -26,8 +26,8 @@ def command(given: common.Given, conversation: str, outbox: bool, as_json: bool)
     if as_json:
         common.echo_json({"lane": lane})
         return
-    what = "sending" if outbox else "turns"
-    click.echo(f"resumed: {what} of {key} {'are' if not outbox else 'is'} {lane.state}, {lane.pending} waiting")
+    what, left = (f"sending of {key}", "to be sent") if outbox else (key, "to be answered")
+    click.echo(f"resumed: {what} is {lane.state}, {lane.pending} {left}")
     if lane.pending and not live:
         click.echo("no worker is running; `turnlane run` goes on with it", err=True)
 
