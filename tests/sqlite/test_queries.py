@@ -48,7 +48,8 @@ def test_the_path_of_a_message_reads_no_table_from_end_to_end(connection: sqlite
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [("due_lanes", "lane_due"), ("next_due", "lane_due"), ("lanes_of", "lane_owner")]
+    ("name", "index"),
+    [("due_lanes", "lane_due"), ("next_queue", "lane_due"), ("lanes_of", "lane_owner"), ("running", "lane_owner")],
 )
 def test_each_index_serves_the_query_it_is_named_for(connection: sqlite3.Connection, name: str, index: str) -> None:
     assert any(re.search(rf"USING (COVERING )?INDEX {index}\b", step) for step in plan(connection, name))

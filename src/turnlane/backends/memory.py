@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -17,7 +18,7 @@ from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, MessageOutcome
-from turnlane.model.policy import Policy
+from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
 from turnlane.model.view import (
@@ -59,6 +60,7 @@ class MemoryRows:
         self.outcomes: dict[tuple[str, int], MessageOutcome] = {}
         self.sessions: dict[tuple[str, str], Session] = {}
         self.workers: dict[str, WorkerRow] = {}
+        self.turns_taken: dict[Kind, dict[str, int]] = {}
         self.now = 0
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
@@ -71,9 +73,24 @@ class MemoryRows:
     def save_lane(self, lane: Lane) -> None:
         """Lanes are shared with the caller, so there is nothing left to save."""
 
-    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterable[Lane]:
+    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
+        return list(dict.fromkeys(lane.policy.queue for lane in self._due(kind, now)))
+
+    def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[Lane]:
+        return iter([lane for lane in self._due(kind, now) if lane.policy.queue == queue])
+
+    def _due(self, kind: Kind, now: int) -> Sequence[Lane]:
         due = [lane for lane in self.lanes.values() if lane.kind is kind and (lane.due_at or now + 1) <= now]
         return sorted(due, key=lambda lane: lane.due_at or 0)
+
+    def running(self, kind: Kind) -> Mapping[str, int]:
+        return Counter(lane.policy.tenant for lane in self.lanes.values() if lane.kind is kind and lane.owner)
+
+    def served(self, kind: Kind) -> Mapping[str, int]:
+        return self.turns_taken.get(kind, {})
+
+    def save_served(self, kind: Kind, tenant: str, number: int) -> None:
+        self.turns_taken.setdefault(kind, {})[tenant] = number
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
         return [lane for lane in self.lanes.values() if lane.owner == worker]

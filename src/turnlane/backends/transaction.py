@@ -6,7 +6,8 @@ as the backend has committed. `Rows` is all that a store has to offer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, Protocol
@@ -20,7 +21,7 @@ from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
-from turnlane.model.policy import Policy
+from turnlane.model.policy import Policy, Queue, priority_of, tenant_of
 from turnlane.model.session import Session
 from turnlane.model.turn import (
     Delivered,
@@ -58,8 +59,19 @@ class Rows(Protocol):
     def lane(self, kind: Kind, key: str) -> Lane | None: ...
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane: ...
     def save_lane(self, lane: Lane) -> None: ...
-    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterable[Lane]:
-        """Lanes with `due_at <= now`, longest due first."""
+    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
+        """Where a lane may be due now. More than that does no harm."""
+
+    def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[Lane]:
+        """Lanes of the queue with `due_at <= now`, longest due first."""
+
+    def running(self, kind: Kind) -> Mapping[str, int]:
+        """How many lanes are held now, by tenant."""
+
+    def served(self, kind: Kind) -> Mapping[str, int]:
+        """When each tenant was last served while others waited: the greater, the later."""
+
+    def save_served(self, kind: Kind, tenant: str, number: int) -> None: ...
 
     def lanes_of(self, worker: str) -> Sequence[Lane]: ...
     def lanes_of_the_dead(self) -> Sequence[Lane]:
@@ -118,6 +130,16 @@ class Taker:
     """The worker is not live any more, and gets nothing."""
 
 
+@dataclass(slots=True)
+class Shares:
+    """What each tenant has had, while several wait."""
+
+    running: Counter[str]
+    """Lanes that are held."""
+    served: Counter[str]
+    """When it was last served: the greater, the later."""
+
+
 Standing = Literal["live", "lapsed", "lost"]
 """Of a worker: whether it may claim, may after it renewed, or never again."""
 
@@ -136,6 +158,7 @@ class Transaction:
         self._rows = rows
         self._now = now
         self._takers: list[Taker] = []
+        self._shares: dict[Kind, Shares] = {}
         self.noted: list[Noted] = []
 
     # Workers
@@ -310,8 +333,41 @@ class Transaction:
     def serve(self) -> None:
         """Lease what is ready to those who asked, then read all their batches at once."""
         for kind, takers in self._who_may_claim().items():
-            self._hand_out(takers, self._rows.due_lanes(kind, self._now, len(takers)))
+            self._hand_out(takers, self._due(kind, len(takers)))
         self._write_leases()
+
+    def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
+        """What is due, and if tenants compete, theirs in turn."""
+        lines = {
+            queue: self._rows.due_lanes(kind, queue, self._now, most)
+            for queue in self._rows.due_queues(kind, self._now)
+        }
+        if len(lines) < 2:
+            return next(iter(lines.values()), iter(()))
+        self._shares[kind] = Shares(Counter(self._rows.running(kind)), Counter(self._rows.served(kind)))
+        return self._in_turn(lines, self._shares[kind])
+
+    def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
+        """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due."""
+        heads = {queue: lane for queue, line in lines.items() if (lane := next(line, None)) is not None}
+
+        def urgency(queue: Queue) -> tuple[int, int, int, int]:
+            tenant = tenant_of(queue)
+            return priority_of(queue), shares.running[tenant], shares.served[tenant], heads[queue].due_at or 0
+
+        while heads:
+            queue = min(heads, key=urgency)
+            yield heads.pop(queue)
+            following = next(lines[queue], None)
+            if following is not None:
+                heads[queue] = following
+
+    def _count(self, lane: Lane) -> None:
+        """The lane was claimed while tenants compete."""
+        shares, tenant = self._shares[lane.kind], lane.policy.tenant
+        shares.running[tenant] += 1
+        shares.served[tenant] = max(shares.served.values(), default=0) + 1
+        self._rows.save_served(lane.kind, tenant, shares.served[tenant])
 
     def _who_may_claim(self) -> dict[Kind, list[Taker]]:
         """Each taker once for each lane that it still wants."""
@@ -344,6 +400,8 @@ class Transaction:
                 continue
             lane.claim(taker.worker, now)
             taker.lanes.append(lane)
+            if self._shares:
+                self._count(lane)
             following = next(waiting, None)
             if following is None:
                 return
@@ -366,7 +424,7 @@ class Transaction:
         self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
     ) -> Lease:
         assert lane.owner is not None
-        size = len(lane.batch_places)
+        size = len(lane.batch_places) if lane.aside else lane.claim_seq - lane.done_seq
         if len(messages) > size:
             if lane.first_at is None:
                 lane.leave_out(messages[size].accepted_at)

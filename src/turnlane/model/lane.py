@@ -141,7 +141,11 @@ class Lane:
         first = self.first_at
         if first is None:
             first = self.first_at = now
-        self.ready_at = policy.ready_at(first, now, self.waiting) if self.kind is TURN else now
+        if self.kind is TURN:
+            waiting = self.waiting if self.aside else self.next_seq - self.claim_seq
+            self.ready_at = policy.ready_at(first, now, waiting)
+        else:
+            self.ready_at = now
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
         self._wake_by(self.runs_at)
         return self.next_seq

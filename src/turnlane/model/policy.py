@@ -19,6 +19,24 @@ OnUnknown = Literal["resend", "hold"]
 """What becomes of a delivery that may have arrived, where the platform cannot tell whether it has."""
 
 
+Priority = Literal[0, 1, 2]
+"""The lower, the sooner: as long as something more urgent is ready, nothing else starts."""
+URGENT: Priority = 0
+NORMAL: Priority = 1
+LATER: Priority = 2
+
+Queue = str
+"""Lanes that wait in one line: of one priority, one tenant and one agent. Sorted, the more urgent come first."""
+
+
+def priority_of(queue: Queue) -> int:
+    return int(queue[0])
+
+
+def tenant_of(queue: Queue) -> str:
+    return queue[2:].rpartition("\n")[0]
+
+
 @value
 class Backoff:
     """Waiting times that grow: first, first x factor, ... at most `most`."""
@@ -40,6 +58,8 @@ class Policy:
 
     agent: str = "echo"
     tenant: str = ""
+    """Who shares the workers with others, and is served in turn with them: a channel."""
+    priority: Priority = NORMAL
     on_busy: OnBusy = "collect"
     debounce_ms: int = 3_000
     max_wait_ms: int = 15_000
@@ -54,6 +74,10 @@ class Policy:
     backoff: Backoff = field(default_factory=Backoff)
     deliver_for_ms: int = 86_400_000
     on_unknown: OnUnknown = "resend"
+
+    @property
+    def queue(self) -> Queue:
+        return f"{self.priority}\n{self.tenant}\n{self.agent}"
 
     @property
     def batch_max(self) -> int:

@@ -28,7 +28,7 @@ from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Attachment, Message, channel_of
-from turnlane.model.policy import Policy
+from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
 from turnlane.model.usage import Usage
 from turnlane.model.view import LaneView
@@ -323,6 +323,40 @@ class BackendConformance:
             await pass_time(10)
         assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=2)] == ["site/c", "site/a"]
         assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=2)] == ["site/b"]
+
+    async def test_a_tenant_with_many_waiting_lanes_does_not_starve_the_next_tenant(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """A11: one turn of the others is the most that anybody waits."""
+        big, small = replace(AT_ONCE, tenant="big"), replace(AT_ONCE, tenant="small")
+        await accept(backend, *(arrival(f"b-{n}", f"site/big-{n}", big) for n in range(10)))
+        await accept(backend, *(arrival(f"s-{n}", f"site/small-{n}", small) for n in range(2)))
+        worker = await joined(backend, clock)
+        tenants = []
+        for _ in range(4):
+            lease = await claim_one(backend, worker)
+            tenants.append(lease.policy.tenant)
+            await backend.commit(lease, answer(None))
+        assert tenants in (["big", "small"] * 2, ["small", "big"] * 2)
+
+    async def test_whoever_runs_least_is_served_first(self, backend: Backend, clock: Clock) -> None:
+        """A11: what one claim hands out counts at once."""
+        big, small = replace(AT_ONCE, tenant="big"), replace(AT_ONCE, tenant="small")
+        await accept(backend, *(arrival(f"s-{n}", f"site/small-{n}", small) for n in range(2)))
+        worker = await joined(backend, clock)
+        assert len(await backend.claim(worker, Kind.TURN, most=2)) == 2
+        await accept(backend, *(arrival(f"b-{n}", f"site/big-{n}", big) for n in range(5)))
+        await accept(backend, arrival("s-9", "site/small-9", small))
+        leases = await backend.claim(worker, Kind.TURN, most=4)
+        tenants = [lease.policy.tenant for lease in leases]
+        assert tenants[:2] == ["big", "big"]
+        assert sorted(tenants) == ["big", "big", "big", "small"]
+
+    async def test_the_most_urgent_is_served_first(self, backend: Backend, clock: Clock) -> None:
+        for name, priority in (("later", LATER), ("normal", NORMAL), ("urgent", URGENT)):
+            await accept(backend, arrival(name, f"site/{name}", replace(AT_ONCE, priority=priority)))
+        leases = await backend.claim(await joined(backend, clock), Kind.TURN, most=3)
+        assert [lease.key for lease in leases] == ["site/urgent", "site/normal", "site/later"]
 
     async def test_lanes_that_still_gather_do_not_hide_those_that_are_ready(
         self, backend: Backend, clock: Clock, pass_time: PassTime

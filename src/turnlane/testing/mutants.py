@@ -231,6 +231,10 @@ MUTANTS = (
     Mutant("a new session is the old one", f"{TRANSACTION}._do", "self._rows.drop_sessions(lane)", "pass"),
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
+    # Fairness
+    Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running[tenant], ", "0, "),
+    Mutant("nothing is urgent", f"{TRANSACTION}._in_turn", "priority_of(queue), ", "0, "),
+    Mutant("who was just served is served again", f"{TRANSACTION}._in_turn", "shares.served[tenant], ", "0, "),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),

@@ -158,14 +158,22 @@ def moving_columns(lane: StoredLane) -> Row:
 
 def steady_part(lane: StoredLane) -> Row:
     """What seldom changes: writing it each time would cost as much as the rest."""
-    halts = (lane.paused, lane.parked)
-    return (lane.policy, lane.failures, lane.retry_at, *halts, lane.aside, lane.late_seq, lane.renewed)
+    return (
+        lane.policy,
+        lane.failures,
+        lane.retry_at,
+        lane.paused,
+        lane.parked,
+        lane.aside,
+        lane.late_seq,
+        lane.renewed,
+    )
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
     aside = (to_text(lane.aside), count(lane.aside)) if lane.aside else (NO_PLACES, 0)
     steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
-    return (*steady, *aside, lane.late_seq, lane.renewed)
+    return (*steady, *aside, lane.late_seq, lane.renewed, lane.policy.queue)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

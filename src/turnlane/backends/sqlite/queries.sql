@@ -5,15 +5,25 @@
 -- The lanes that a group of calls is about, in one probe each.
 SELECT l.* FROM json_each(?2) AS wanted CROSS JOIN lane AS l ON l.kind = ?1 AND l.key = wanted.value
 
--- name: due_lanes
--- The next page of due lanes, longest due first. Served by lane_due.
-SELECT * FROM lane
-WHERE kind = ?1 AND due_at <= ?2 AND (due_at, id) > (?3, ?4)
-ORDER BY due_at, id LIMIT ?5
+-- name: next_queue
+-- The next queue in which lanes are due at some time, and when first: one probe, however long it is. Served by lane_due.
+SELECT queue, due_at FROM lane WHERE kind = ? AND queue > ? AND due_at IS NOT NULL ORDER BY queue, due_at LIMIT 1
 
--- name: next_due
--- How long whoever waits may sleep. Served by lane_due.
-SELECT min(due_at) FROM lane WHERE kind = ? AND due_at IS NOT NULL
+-- name: due_lanes
+-- The next page of a queue's due lanes, longest due first. Served by lane_due.
+SELECT * FROM lane
+WHERE kind = ?1 AND queue = ?2 AND due_at <= ?3 AND (due_at, id) > (?4, ?5)
+ORDER BY due_at, id LIMIT ?6
+
+-- name: running
+-- Whose lanes are held now: as many rows as there are slots at work. Served by lane_owner.
+SELECT id, queue FROM lane INDEXED BY lane_owner WHERE owner IS NOT NULL AND kind = ?
+
+-- name: served
+SELECT tenant, served FROM tenant WHERE kind = ?
+
+-- name: save_served
+INSERT INTO tenant VALUES (?, ?, ?) ON CONFLICT (kind, tenant) DO UPDATE SET served = excluded.served
 
 -- name: lanes_of
 -- Served by lane_owner.
@@ -35,7 +45,7 @@ SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -46,7 +56,7 @@ WHERE id = ?
 -- name: set_lane
 UPDATE lane SET
     policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?,
-    renewed = ?
+    renewed = ?, queue = ?
 WHERE id = ?
 
 -- name: origins

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
 
@@ -17,7 +17,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
-from turnlane.model.policy import Policy
+from turnlane.model.policy import Policy, Queue, tenant_of
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, TurnView
 
@@ -47,6 +47,9 @@ class SqliteRows:
         self._settled: dict[tuple[int, int], tuple[DeliveryState, int]] = {}
         self._turns: dict[tuple[int, int], TurnView] = {}
         self._attempts: dict[tuple[int, int], AttemptView] = {}
+        self._queues: dict[int, Queue] = {}
+        self._due_here: defaultdict[Queue, list[StoredLane]] = defaultdict(list)
+        """Lanes that became due in this very transaction."""
         self._settlements: list[tuple[MessageOutcome, int, int, int]] = []
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
 
@@ -112,21 +115,57 @@ class SqliteRows:
     def save_lane(self, lane: StoredLane) -> None:
         self._changed[lane.id] = lane
 
-    def due_lanes(self, kind: Kind, now: int, limit: int) -> Iterator[Lane]:
+    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
+        here: defaultdict[Queue, list[StoredLane]] = defaultdict(list)
+        self._due_here = here
+        for lane in self._changed.values():
+            if lane.kind is kind and lane.due_at is not None and lane.due_at <= now:
+                here[self._queue(lane)].append(lane)
+        if self._believed.nothing_due_before(kind) <= now:
+            for queue, due_at in queues_in_file(self._connection, kind):
+                if due_at <= now:
+                    here[queue] += ()
+        return list(here)
+
+    def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
         """Those of the file first: what became due in this very transaction is younger."""
         seen: set[int] = set()
         if self._believed.nothing_due_before(kind) <= now:
-            for lane in self._due_in_file(kind, now, limit):
+            for lane in self._due_in_file(kind, queue, now, limit):
                 seen.add(lane.id)
                 yield lane
-        ours = [lane for lane in self._changed.values() if lane.kind is kind and lane.id not in seen]
-        yield from self._with_sessions([lane for lane in ours if _is_due(lane, now)])
+        ours = self._due_here[queue]
+        yield from self._with_sessions([lane for lane in ours if lane.id not in seen] if seen else ours)
 
-    def _due_in_file(self, kind: Kind, now: int, limit: int) -> Iterator[StoredLane]:
+    def running(self, kind: Kind) -> Mapping[str, int]:
+        """As the file has it, corrected by what this transaction did."""
+        held: dict[int, Queue] = dict(self._execute(SQL["running"], (kind,)).fetchall())
+        for lane in self._changed.values():
+            held.pop(lane.id, None)
+            if lane.kind is kind and lane.owner is not None:
+                held[lane.id] = lane.policy.queue
+        return Counter(map(tenant_of, held.values()))
+
+    def served(self, kind: Kind) -> Mapping[str, int]:
+        return dict(self._execute(SQL["served"], (kind,)).fetchall())
+
+    def save_served(self, kind: Kind, tenant: str, number: int) -> None:
+        self._writes["save_served"].append((kind, tenant, number))
+
+    def _queue(self, lane: StoredLane) -> Queue:
+        """Policies are few, and a transaction asks the same ones again and again."""
+        policy = lane.policy
+        queue = self._queues.get(id(policy))
+        if queue is None:
+            queue = self._queues[id(policy)] = policy.queue
+        return queue
+
+    def _due_in_file(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
         after = (-1, 0)
         while True:
-            rows = self._execute(SQL["due_lanes"], (kind, now, *after, limit)).fetchall()
-            yield from self._with_sessions([lane for lane in self._resolve(rows) if _is_due(lane, now)])
+            rows = self._execute(SQL["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
+            found = [lane for lane in self._resolve(rows) if _is_due(lane, now) and self._queue(lane) == queue]
+            yield from self._with_sessions(found)
             if len(rows) < limit:
                 return
             after = (rows[-1][10], rows[-1][0])
@@ -366,6 +405,14 @@ class SqliteRows:
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             self._connection.executemany(SQL[name], rows)
+
+
+def queues_in_file(connection: sqlite3.Connection, kind: Kind) -> Iterator[tuple[Queue, int]]:
+    """Each queue of the file in which lanes are due at some time, and when first."""
+    queue = ""
+    while row := connection.execute(SQL["next_queue"], (kind, queue)).fetchone():
+        queue, due_at = row
+        yield queue, due_at
 
 
 def _places_read(lane: Lane) -> Sequence[int]:

@@ -27,7 +27,22 @@ def _let_messages_have_outcomes(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE lane ADD COLUMN renewed INTEGER NOT NULL DEFAULT 0")
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_messages_have_outcomes)
+def _wait_in_queues(connection: sqlite3.Connection) -> None:
+    """Lanes are due queue by queue, so that one tenant's do not stand in front of another's."""
+    connection.execute("ALTER TABLE lane ADD COLUMN queue TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        "UPDATE lane SET queue = (SELECT '1' || char(10) || (text ->> 'tenant') || char(10) || (text ->> 'agent') "
+        "FROM policy WHERE id = lane.policy)"
+    )
+    connection.execute(
+        "CREATE TABLE tenant (kind INTEGER NOT NULL, tenant TEXT NOT NULL, served INTEGER NOT NULL, "
+        "PRIMARY KEY (kind, tenant)) WITHOUT ROWID"
+    )
+    connection.execute("DROP INDEX lane_due")
+    connection.execute("CREATE INDEX lane_due ON lane (kind, queue, due_at) WHERE due_at IS NOT NULL")
+
+
+MIGRATIONS: Sequence[Migration] = (_create, _let_messages_have_outcomes, _wait_in_queues)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)

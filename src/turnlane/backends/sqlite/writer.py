@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from turnlane.backends.sqlite import file
 from turnlane.backends.sqlite.believed import Believed
 from turnlane.backends.sqlite.codec import Policies, StoredLane
-from turnlane.backends.sqlite.queries import SQL
-from turnlane.backends.sqlite.rows import SqliteRows
+from turnlane.backends.sqlite.rows import SqliteRows, queues_in_file
 from turnlane.backends.transaction import Taker, Transaction
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
@@ -162,7 +161,8 @@ class Writer:
         kinds = {kind for _, kind in self._waiting}
         for kind in kinds:
             if self._believed.nothing_due_before(kind) <= now:
-                self._believed.learn_due(kind, self._connection.execute(SQL["next_due"], (kind,)).fetchone()[0])
+                dues = [due_at for _, due_at in queues_in_file(self._connection, kind)]
+                self._believed.learn_due(kind, min(dues, default=None))
         self._next_due = min((self._believed.nothing_due_before(kind) for kind in kinds), default=None)
 
     def _rest(self) -> None:

@@ -207,6 +207,8 @@ class Oracle:
         self.endings: dict[tuple[Kind, str, int, int], Ending] = {}
         self.sessions_until: dict[str, int] = {}
         """The last turn whose session was given up by command."""
+        self.passed_over: Counter[tuple[Kind, str, str]] = Counter()
+        """How often a tenant that was just as urgent had to let another one go first, since it was last served."""
         self.events: Counter[str] = Counter()
         """How many facts of each name must have been written down."""
 
@@ -377,11 +379,38 @@ class Oracle:
             require(len(answer) <= min(allowed, len(due)), "nobody gets more than is ready", answer)
         else:
             require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
-            shown = {view.conversation: view.due_at for view in before}
-            require_same([shown[lease.key] for lease in answer], due[: len(answer)], "longest due first")
+            self._taken_in_turn(kind, before, answer, now)
         for lease in answer:
             self._session_is_free(lease)
             self._claimed(lease, worker, kind, now)
+
+    def _taken_in_turn(self, kind: Kind, before: Sequence[LaneView], answer: Sequence[Lease], now: int) -> None:
+        """The most urgent first, then of whoever runs least; and nobody is passed over twice by the same tenant."""
+        running = Counter(lane.policy.tenant for lane in self._accounts() if lane.kind is kind and lane.holder)
+        due = {view.conversation: view.due_at or 0 for view in before if self.shown_as_ready(view, now)}
+        for lease in answer:
+            ranks = {key: self._rank(kind, key, running) for key in due}
+            require_same(
+                ranks[lease.key], min(ranks.values()), "the most urgent first, then fair between tenants", lease
+            )
+            policy = self.accounts[kind, lease.key].policy
+            line = [at for key, at in due.items() if self.accounts[kind, key].policy.queue == policy.queue]
+            require_same(due.pop(lease.key), min(line), "longest due first in its queue", lease)
+            passed = {self.accounts[kind, key].policy.tenant for key in due if ranks[key] == ranks[lease.key]}
+            self._served_before(kind, policy.tenant, passed - {policy.tenant})
+            running[policy.tenant] += 1
+
+    def _rank(self, kind: Kind, key: str, running: Counter[str]) -> tuple[int, int]:
+        policy = self.accounts[kind, key].policy
+        return policy.priority, running[policy.tenant]
+
+    def _served_before(self, kind: Kind, tenant: str, others: set[str]) -> None:
+        for other in others:
+            self.passed_over[kind, other, tenant] += 1
+            times = self.passed_over[kind, other, tenant]
+            require(times <= 1, "a tenant waits for one turn of another at most", other, tenant, times)
+        for place in [place for place in self.passed_over if place[:2] == (kind, tenant)]:
+            del self.passed_over[place]
 
     def _session_is_free(self, lease: Lease) -> None:
         if lease.session is None:

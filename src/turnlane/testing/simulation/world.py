@@ -20,7 +20,7 @@ from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Attachment, Message
-from turnlane.model.policy import Policy
+from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import LaneView
@@ -74,7 +74,7 @@ class World:
         self._oracle = Oracle(sessions_are_shared=self._chance.random() < SHARED_SESSIONS_SHARE)
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
-        self._policies = {key: self._any_policy() for key in CONVERSATIONS}
+        self._policies = {key: self._any_policy(key) for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
         self._views: list[LaneView] = []
@@ -139,7 +139,7 @@ class World:
     async def people_write(self) -> None:
         key = self._chance.choice(CONVERSATIONS)
         if self._chance.random() < 0.1:
-            self._policies[key] = self._any_policy()
+            self._policies[key] = self._any_policy(key)
         await self._accept([self._new_arrival(key) for _ in range(self._chance.choice((1, 1, 1, 2, 3)))])
 
     async def a_message_comes_again(self) -> None:
@@ -176,10 +176,12 @@ class World:
         self._oracle.accepted(arrivals, self._clock.now(), answer=answer)
         self.tally.update(acceptance.verdict for acceptance in answer)
 
-    def _any_policy(self) -> Policy:
+    def _any_policy(self, key: str) -> Policy:
         chance = self._chance
         return Policy(
             agent=chance.choice(("support", "support", "sales")),
+            tenant="hooks" if key.startswith("hooks/") else "people",
+            priority=chance.choice((NORMAL, NORMAL, NORMAL, URGENT, LATER)),
             on_busy=chance.choice(("collect", "collect", "queue", "reject", "interrupt")),
             debounce_ms=chance.choice((0, 500, 2_000)),
             max_wait_ms=chance.choice((0, 2_000, 10_000, 10_000)),
