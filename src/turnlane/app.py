@@ -32,6 +32,7 @@ from turnlane.settings import (
     TerminalChannel,
     WebChannel,
     WebhookChannel,
+    limits_of,
     load,
     policy_for,
     policy_of,
@@ -73,6 +74,7 @@ class Bot:
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
+        self.backend.limits = limits_of(self.settings.limits)
         self._listeners: list[Listener] = []
         self._policy = cache(self._policy_for)
         self._commands = self.settings.commands.by_word

@@ -24,7 +24,8 @@ from msgspec.structs import fields
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.command import Command, Commands
-from turnlane.model.policy import Ack, OnBusy, OnFull, OnUnknown, Policy
+from turnlane.model.limits import Limits
+from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnBusy, OnFull, OnUnknown, Policy, Priority
 
 Source = Literal["command line", "environment", "file", "default"]
 
@@ -149,6 +150,8 @@ CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole numbe
 Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
 Argv = Annotated[list[str], Meta(min_length=1, description='a list like ["python3", "agent.py"]')]
 
+PRIORITIES: Mapping[str, Priority] = {"urgent": URGENT, "normal": NORMAL, "later": LATER}
+
 # The tables of turnlane.toml.
 
 
@@ -171,6 +174,7 @@ class Lanes(Table, frozen=True, kw_only=True):
     idle_after: Duration = Duration.parse("60s")
     max_pending: Count = 100
     on_full: OnFull = "store"
+    priority: Literal["urgent", "normal", "later"] = "normal"
     lease: Duration = Duration.parse("30s")
     turn_deadline: Duration = Duration.parse("10m")
     attempts: Count = 3
@@ -179,6 +183,15 @@ class Lanes(Table, frozen=True, kw_only=True):
     deliver_for: Duration = Duration.parse("24h")
     on_unknown: OnUnknown = "resend"
     backoff: Backoff = Backoff()
+
+
+class FleetLimits(Table, frozen=True, kw_only=True):
+    """How many turns may run at once in all processes together."""
+
+    all: Count | None = None
+    per_channel: Count | None = None
+    per_agent: Count | None = None
+    per_user: Count | None = None
 
 
 class ChatCommands(Table, frozen=True, kw_only=True):
@@ -270,6 +283,7 @@ class Settings(Table, frozen=True, kw_only=True):
     lanes: Lanes = Lanes()
     retention: Retention = Retention()
     commands: ChatCommands = ChatCommands()
+    limits: FleetLimits = FleetLimits()
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
@@ -277,7 +291,7 @@ class Settings(Table, frozen=True, kw_only=True):
     """Where each value came from that is not a default, by its dotted key."""
 
 
-_PARTS = frozenset({"lanes", "backoff", "retention", "commands", "channels", "agents", "routes", "sources"})
+_PARTS = frozenset({"lanes", "backoff", "retention", "commands", "limits", "channels", "agents", "routes", "sources"})
 """Fields that are tables of their own (or no setting at all), not single values."""
 
 _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
@@ -286,6 +300,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("lanes", "backoff"): Backoff,
     ("retention",): Retention,
     ("commands",): ChatCommands,
+    ("limits",): FleetLimits,
 }
 """The tables that every source can set; channels, agents and routes have names and live in the file."""
 
@@ -302,6 +317,10 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     if problems:
         raise InvalidSettings("\n".join(problems))
     return settings
+
+
+def limits_of(limits: FleetLimits) -> Limits:
+    return Limits(limits.all, limits.per_channel, limits.per_agent, limits.per_user)
 
 
 def policy_for(settings: Settings, channel: str) -> Policy:
@@ -322,6 +341,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
         tenant=tenant,
         on_busy=lanes.on_busy,
         on_full=lanes.on_full,
+        priority=PRIORITIES[lanes.priority],
         debounce_ms=lanes.debounce.ms,
         max_wait_ms=lanes.max_wait.ms,
         max_batch=lanes.max_batch,
@@ -445,6 +465,7 @@ class _Reader:
         values["lanes"] = _lanes(Lanes(), lanes_given, backoff_given)
         values["retention"] = Retention(**self.section(("retention",)))
         values["commands"] = ChatCommands(**self.section(("commands",)))
+        values["limits"] = FleetLimits(**self.section(("limits",)))
         channels = self.named_tables("channels", CHANNEL_KINDS)
         agents = self.named_tables("agents", AGENT_KINDS)
         if channels:

@@ -28,6 +28,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
+from turnlane.model.limits import Limits
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Outcome
@@ -81,6 +82,9 @@ class Backend(Protocol):
     """Storage, wake-ups and events in one object."""
 
     url: str
+    limits: Limits
+    """How many turns a claim of this process lets run in the whole fleet. The same everywhere, or the strictest holds
+    only where it is known."""
 
     async def open(self) -> None:
         """Connect, and create or migrate the schema if the store is empty or older.

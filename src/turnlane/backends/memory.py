@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -17,6 +16,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
@@ -83,8 +83,9 @@ class MemoryRows:
         due = [lane for lane in self.lanes.values() if lane.kind is kind and (lane.due_at or now + 1) <= now]
         return sorted(due, key=lambda lane: lane.due_at or 0)
 
-    def running(self, kind: Kind) -> Mapping[str, int]:
-        return Counter(lane.policy.tenant for lane in self.lanes.values() if lane.kind is kind and lane.owner)
+    def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
+        held = [lane for lane in self.lanes.values() if lane.kind is kind and lane.owner is not None]
+        return [((lane.runs_under or lane.policy).queue, lane.runs_for) for lane in held]
 
     def served(self, kind: Kind) -> Mapping[str, int]:
         return self.turns_taken.get(kind, {})
@@ -200,6 +201,7 @@ class MemoryBackend:
     def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
         self._clock = clock
+        self.limits = NO_LIMITS
         self._rows = MemoryRows()
         self._events: list[StoredEvent] = []
         self._listeners: list[Callable[[Sequence[Event]], None]] = []
@@ -225,7 +227,7 @@ class MemoryBackend:
 
     def _run(self, verb: Callable[[Transaction], T]) -> T:
         self._rows.now = now = self._clock.now()
-        transaction = Transaction(self._rows, now)
+        transaction = Transaction(self._rows, now, self.limits)
         answer = verb(transaction)
         self._waiting = [waiting for waiting in self._waiting if not waiting[1].done()]
         for taker, _ in self._waiting:

@@ -19,6 +19,7 @@ from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS, Limits, Running
 from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
 from turnlane.model.policy import Policy, Queue, priority_of, tenant_of
@@ -40,6 +41,8 @@ from turnlane.model.view import AttemptView, TurnView
 
 SESSION_LOOK_MS = 250
 """How soon a lane looks again whether the session that it shares is free."""
+USER_LOOK_MS = 250
+"""How soon a lane looks again whether its user may have one more turn."""
 
 
 @dataclass(slots=True)
@@ -65,8 +68,8 @@ class Rows(Protocol):
     def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[Lane]:
         """Lanes of the queue with `due_at <= now`, longest due first."""
 
-    def running(self, kind: Kind) -> Mapping[str, int]:
-        """How many lanes are held now, by tenant."""
+    def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
+        """Of each lane that is held now: its queue and its user."""
 
     def served(self, kind: Kind) -> Mapping[str, int]:
         """When each tenant was last served while others waited: the greater, the later."""
@@ -132,12 +135,12 @@ class Taker:
 
 @dataclass(slots=True)
 class Shares:
-    """What each tenant has had, while several wait."""
+    """What each tenant has had, while several wait or limits hold."""
 
-    running: Counter[str]
-    """Lanes that are held."""
+    running: Running
     served: Counter[str]
     """When it was last served: the greater, the later."""
+    limits: Limits
 
 
 Standing = Literal["live", "lapsed", "lost"]
@@ -154,8 +157,9 @@ _ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "rele
 class Transaction:
     """The verbs over one open transaction's rows, all at the same moment `now`."""
 
-    def __init__(self, rows: Rows, now: int) -> None:
+    def __init__(self, rows: Rows, now: int, limits: Limits = NO_LIMITS) -> None:
         self._rows = rows
+        self._limits = limits
         self._now = now
         self._takers: list[Taker] = []
         self._shares: dict[Kind, Shares] = {}
@@ -223,6 +227,7 @@ class Transaction:
         if policy.on_full == "reject" and lane.pending >= policy.max_pending:
             return self._refuse_at_the_door(lane, message, policy)
         seq = lane.arrive(policy, self._now)
+        lane.user = message.sender
         if policy.on_busy == "reject" or lane.late_seq is not None:
             lane.note_late()
         self._rows.save_lane(lane)
@@ -342,9 +347,11 @@ class Transaction:
             queue: self._rows.due_lanes(kind, queue, self._now, most)
             for queue in self._rows.due_queues(kind, self._now)
         }
-        if len(lines) < 2:
+        limits = self._limits if kind is TURN else NO_LIMITS
+        if not lines or (len(lines) == 1 and limits == NO_LIMITS):
             return next(iter(lines.values()), iter(()))
-        self._shares[kind] = Shares(Counter(self._rows.running(kind)), Counter(self._rows.served(kind)))
+        running = Running.of(self._rows.running(kind))
+        self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits)
         return self._in_turn(lines, self._shares[kind])
 
     def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
@@ -353,10 +360,10 @@ class Transaction:
 
         def urgency(queue: Queue) -> tuple[int, int, int, int]:
             tenant = tenant_of(queue)
-            return priority_of(queue), shares.running[tenant], shares.served[tenant], heads[queue].due_at or 0
+            return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], heads[queue].due_at or 0
 
-        while heads:
-            queue = min(heads, key=urgency)
+        while open_ := [queue for queue in heads if shares.running.leave_room(queue, shares.limits)]:
+            queue = min(open_, key=urgency)
             yield heads.pop(queue)
             following = next(lines[queue], None)
             if following is not None:
@@ -365,7 +372,7 @@ class Transaction:
     def _count(self, lane: Lane) -> None:
         """The lane was claimed while tenants compete."""
         shares, tenant = self._shares[lane.kind], lane.policy.tenant
-        shares.running[tenant] += 1
+        shares.running.add(lane.policy.queue, lane.user)
         shares.served[tenant] = max(shares.served.values(), default=0) + 1
         self._rows.save_served(lane.kind, tenant, shares.served[tenant])
 
@@ -396,11 +403,11 @@ class Transaction:
         taker = next(waiting)
         for lane in due:
             save(lane)
-            if not lane.is_ready(now) or self._waits_for_its_session(lane):
+            if not lane.is_ready(now) or self._waits_for_its_session(lane) or self._waits_for_its_user(lane):
                 continue
             lane.claim(taker.worker, now)
             taker.lanes.append(lane)
-            if self._shares:
+            if lane.kind in self._shares:
                 self._count(lane)
             following = next(waiting, None)
             if following is None:
@@ -412,6 +419,14 @@ class Transaction:
         if lane.kind is not TURN or not self._rows.session_is_busy(lane):
             return False
         lane.due_at = self._now + SESSION_LOOK_MS
+        return True
+
+    def _waits_for_its_user(self, lane: Lane) -> bool:
+        """Somebody who has as many turns as one may have waits until one of them is over."""
+        shares = self._shares.get(lane.kind)
+        if shares is None or shares.running.leave_room_for(lane.policy.queue, lane.user, shares.limits):
+            return False
+        lane.due_at = self._now + USER_LOOK_MS
         return True
 
     def _write_leases(self) -> None:

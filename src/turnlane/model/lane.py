@@ -71,6 +71,11 @@ class Lane:
     """Messages that have an outcome of their own, and so belong to no turn, though those before them still wait."""
     late_seq: int | None = None
     """With `on_busy = "reject"`: the first message that came while a turn was open."""
+    user: str = ""
+    """Who spoke last: the next turn counts as theirs."""
+    runs_under: Policy | None = None
+    runs_for: str = ""
+    """Policy and user as they were at the last claim: what is said meanwhile may change both, but not who runs."""
     renewed: bool = False
     """A new session was asked for while this turn runs: the one that it leaves is not kept."""
 
@@ -203,6 +208,7 @@ class Lane:
         """Lease the lane. The batch is fixed by the first claim and stays over retries."""
         assert self.owner is None and self.next_seq > self.done_seq
         self.owner = worker
+        self.runs_under, self.runs_for = self.policy, self.user
         self.claimed_at = now
         self.epoch += 1
         self.attempt += 1

@@ -37,6 +37,10 @@ def tenant_of(queue: Queue) -> str:
     return queue[2:].rpartition("\n")[0]
 
 
+def agent_of(queue: Queue) -> str:
+    return queue.rpartition("\n")[2]
+
+
 @value
 class Backoff:
     """Waiting times that grow: first, first x factor, ... at most `most`."""

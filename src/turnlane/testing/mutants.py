@@ -232,9 +232,19 @@ MUTANTS = (
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
     # Fairness
-    Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running[tenant], ", "0, "),
+    Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{TRANSACTION}._in_turn", "priority_of(queue), ", "0, "),
     Mutant("who was just served is served again", f"{TRANSACTION}._in_turn", "shares.served[tenant], ", "0, "),
+    # Limits
+    Mutant(
+        "the fleet has no limit", "turnlane.model.limits:Running.leave_room", "_below(self.all, limits.all)", "True"
+    ),
+    Mutant("a channel has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_channel", "None"),
+    Mutant("an agent has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_agent", "None"),
+    Mutant("a user has no limit", "turnlane.model.limits:Running.leave_room_for", "limits.per_user", "None"),
+    Mutant(
+        "who waits for a limit is forgotten", f"{TRANSACTION}._waits_for_its_user", "self._now + USER_LOOK_MS", "None"
+    ),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),

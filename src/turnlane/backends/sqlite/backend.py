@@ -20,6 +20,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message
 from turnlane.model.turn import Outcome
 from turnlane.model.view import Busy, Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
@@ -38,6 +39,7 @@ class SqliteBackend:
 
     def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
+        self.limits = NO_LIMITS
         self.location = file.Location(url)
         self._clock = clock
         self._idle_after_ms = idle_after_ms
@@ -51,7 +53,7 @@ class SqliteBackend:
             return
         await asyncio.to_thread(self._prepare)
         self._reader = Reader(self.location)
-        self._writer = Writer(self.location, self._clock, self._report, self._idle_after_ms)
+        self._writer = Writer(self.location, self._clock, self._report, self._idle_after_ms, lambda: self.limits)
         self._writer.start()
 
     def _prepare(self) -> None:
@@ -95,6 +97,11 @@ class SqliteBackend:
             await asyncio.to_thread(reader.close)
         # The last group's answers are already queued on the loop; let them be told.
         await asyncio.sleep(0)
+
+    @property
+    def undone(self) -> Exception | None:
+        """What last undid a group of calls, if anything did. Who simulates asks, as each call is then tried alone."""
+        return self._writer.undone if self._writer is not None else None
 
     def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
         self._listeners.append(listener)

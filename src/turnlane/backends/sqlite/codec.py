@@ -108,10 +108,11 @@ KINDS = tuple(Kind)
 def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
     owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked = row[11:19]
-    aside, _, late_seq, renewed = row[19:23]
+    aside, _, late_seq, renewed, _, user, runs_under, runs_for = row[19:27]
+    under = None if runs_under is None else policies.policy(runs_under)
     policy = policies.policy(policy_number)
     places = _places(aside) if aside != NO_PLACES else ()
-    return StoredLane(
+    lane = StoredLane(
         KINDS[kind],
         key,
         policy,
@@ -132,10 +133,14 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         claimed_at,
         places,
         late_seq,
+        user,
+        under,
+        runs_for,
         bool(renewed),
         id_,
-        steady=(policy, failures, retry_at, bool(paused), bool(parked), places, late_seq, bool(renewed)),
     )
+    lane.steady = steady_part(lane)
+    return lane
 
 
 def moving_columns(lane: StoredLane) -> Row:
@@ -167,13 +172,17 @@ def steady_part(lane: StoredLane) -> Row:
         lane.aside,
         lane.late_seq,
         lane.renewed,
+        lane.user,
+        lane.runs_under,
+        lane.runs_for,
     )
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
     aside = (to_text(lane.aside), count(lane.aside)) if lane.aside else (NO_PLACES, 0)
     steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
-    return (*steady, *aside, lane.late_seq, lane.renewed, lane.policy.queue)
+    under = None if lane.runs_under is None else policies.number(lane.runs_under)
+    return (*steady, *aside, lane.late_seq, lane.renewed, lane.policy.queue, lane.user, under, lane.runs_for)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

@@ -17,7 +17,7 @@ ORDER BY due_at, id LIMIT ?6
 
 -- name: running
 -- Whose lanes are held now: as many rows as there are slots at work. Served by lane_owner.
-SELECT id, queue FROM lane INDEXED BY lane_owner WHERE owner IS NOT NULL AND kind = ?
+SELECT id, coalesce(runs_under, policy), runs_for FROM lane INDEXED BY lane_owner WHERE owner IS NOT NULL AND kind = ?
 
 -- name: served
 SELECT tenant, served FROM tenant WHERE kind = ?
@@ -45,7 +45,8 @@ SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -56,7 +57,8 @@ WHERE id = ?
 -- name: set_lane
 UPDATE lane SET
     policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?,
-    renewed = ?, queue = ?
+    renewed = ?, queue = ?, user = ?,
+    runs_under = ?, runs_for = ?
 WHERE id = ?
 
 -- name: origins

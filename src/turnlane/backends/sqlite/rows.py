@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
@@ -17,7 +17,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
-from turnlane.model.policy import Policy, Queue, tenant_of
+from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, TurnView
 
@@ -137,14 +137,15 @@ class SqliteRows:
         ours = self._due_here[queue]
         yield from self._with_sessions([lane for lane in ours if lane.id not in seen] if seen else ours)
 
-    def running(self, kind: Kind) -> Mapping[str, int]:
+    def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """As the file has it, corrected by what this transaction did."""
-        held: dict[int, Queue] = dict(self._execute(SQL["running"], (kind,)).fetchall())
+        rows = self._execute(SQL["running"], (kind,))
+        held = {id_: (self._policies.policy(policy).queue, user) for id_, policy, user in rows}
         for lane in self._changed.values():
             held.pop(lane.id, None)
             if lane.kind is kind and lane.owner is not None:
-                held[lane.id] = lane.policy.queue
-        return Counter(map(tenant_of, held.values()))
+                held[lane.id] = ((lane.runs_under or lane.policy).queue, lane.runs_for)
+        return held.values()
 
     def served(self, kind: Kind) -> Mapping[str, int]:
         return dict(self._execute(SQL["served"], (kind,)).fetchall())

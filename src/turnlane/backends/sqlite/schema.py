@@ -30,6 +30,9 @@ def _let_messages_have_outcomes(connection: sqlite3.Connection) -> None:
 def _wait_in_queues(connection: sqlite3.Connection) -> None:
     """Lanes are due queue by queue, so that one tenant's do not stand in front of another's."""
     connection.execute("ALTER TABLE lane ADD COLUMN queue TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE lane ADD COLUMN user TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE lane ADD COLUMN runs_under INTEGER")
+    connection.execute("ALTER TABLE lane ADD COLUMN runs_for TEXT NOT NULL DEFAULT ''")
     connection.execute(
         "UPDATE lane SET queue = (SELECT '1' || char(10) || (text ->> 'tenant') || char(10) || (text ->> 'agent') "
         "FROM policy WHERE id = lane.policy)"

@@ -25,6 +25,7 @@ from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
     from turnlane.backends.transaction import Rows
@@ -74,7 +75,15 @@ Report = Callable[[Group], None]
 class Writer:
     """Owns the writing connection. `submit` is called on the event loop; `report` is called there with each group."""
 
-    def __init__(self, location: file.Location, clock: Clock, report: Report, idle_after_ms: int) -> None:
+    def __init__(
+        self,
+        location: file.Location,
+        clock: Clock,
+        report: Report,
+        idle_after_ms: int,
+        limits: Callable[[], Limits] = lambda: NO_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._location = location
         self._clock = clock
         self._report = report
@@ -85,6 +94,8 @@ class Writer:
         self._hold_until = 0
         self._touched: list[StoredLane] = []
         self._stopping = False
+        self.undone: Exception | None = None
+        """What last undid a group. Only a call that nobody should make does."""
         self._lock = file.FileLock(location.path)
         self._connection = file.connect(location)
         self._policies = Policies(self._connection)
@@ -185,6 +196,7 @@ class Writer:
         # Whatever a call raises is its caller's: a writing thread that ended would leave everybody waiting for ever.
         except Exception as error:  # noqa: BLE001
             # One bad call must not fail its neighbours: undo everything, then each on its own.
+            self.undone = error
             if len(calls) <= 1:
                 return self._failed(calls, error)
         whole = Group()
@@ -224,7 +236,7 @@ class Writer:
         rows = SqliteRows(self._connection, self._policies, self._believed, now)
         self._read_ahead(rows, calls)
         # It hands back only lanes that these rows gave it, so each of them knows its row.
-        transaction = Transaction(cast("Rows", rows), now)
+        transaction = Transaction(cast("Rows", rows), now, self._limits())
         answers = [call.verb(transaction, *call.arguments) for call in calls]
         invited = self._invite_the_waiting(transaction)
         transaction.serve()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from turnlane.backends.base import Backend
-from turnlane.backends.transaction import SESSION_LOOK_MS
+from turnlane.backends.transaction import SESSION_LOOK_MS, USER_LOOK_MS
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
@@ -26,8 +26,11 @@ EVENTS_PAGE = 97
 
 def check_lanes(oracle: Oracle, views: Sequence[LaneView], latest_now: int) -> None:
     """`latest_now` is the highest that the wall clock ever stood."""
+    oracle.check_limits()
     require_same(len(views), len(oracle.accounts), "a lane for each conversation that was heard of")
-    patience_ms = SESSION_LOOK_MS if oracle.sessions_are_shared else 0
+    patience_ms = max(
+        SESSION_LOOK_MS if oracle.sessions_are_shared else 0, USER_LOOK_MS if oracle.limits.per_user else 0
+    )
     for view in views:
         check_lane(view, oracle.accounts[view.kind, view.conversation], latest_now + patience_ms)
 

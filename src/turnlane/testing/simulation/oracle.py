@@ -17,6 +17,7 @@ from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
@@ -80,6 +81,9 @@ class Holder:
     since: int
     agent: str
     """The one that runs: a message that arrives meanwhile may name another, for the next turn."""
+    policy: Policy
+    user: str
+    """As they were when it was claimed."""
     renewed: bool = False
     """Told meanwhile that the next turn starts a new session."""
 
@@ -99,8 +103,10 @@ class Account:
     """Of those that wait: what came while a turn was open, and is to be refused."""
     batch: Batch | None = None
     holder: Holder | None = None
+    former: Holder | None = None
     arrived: int = 0
     opened: int = 0
+    user: str = ""
     epoch: int = 0
     paused: bool = False
     parked: bool = False
@@ -141,6 +147,7 @@ class Account:
         self.policy = policy
         self.arrived += 1
         self.waiting.append(item)
+        self.user = item.sender if isinstance(item, Message) else ""
         if self.kind is Kind.OUT or len(self.waiting) >= self.most:
             self.quiet_at = now
         else:
@@ -191,7 +198,8 @@ class WorkerAccount:
 class Oracle:
     """An account of everything that was told to, and answered by, one store."""
 
-    def __init__(self, *, sessions_are_shared: bool = False) -> None:
+    def __init__(self, *, sessions_are_shared: bool = False, limits: Limits = NO_LIMITS) -> None:
+        self.limits = limits
         self.sessions_are_shared = sessions_are_shared
         """Agents give several conversations one handle: who has to wait for whom is then the store's to choose."""
         self.accounts: dict[tuple[Kind, str], Account] = {}
@@ -378,27 +386,63 @@ class Oracle:
         if self.sessions_are_shared and kind is Kind.TURN:
             require(len(answer) <= min(allowed, len(due)), "nobody gets more than is ready", answer)
         else:
-            require_same(len(answer), min(allowed, len(due)), "a live worker gets what is ready, a dead one nothing")
-            self._taken_in_turn(kind, before, answer, now)
+            self._taken_in_turn(kind, before, answer, now, most=allowed)
         for lease in answer:
             self._session_is_free(lease)
             self._claimed(lease, worker, kind, now)
 
-    def _taken_in_turn(self, kind: Kind, before: Sequence[LaneView], answer: Sequence[Lease], now: int) -> None:
+    def _taken_in_turn(
+        self, kind: Kind, before: Sequence[LaneView], answer: Sequence[Lease], now: int, *, most: int
+    ) -> None:
         """The most urgent first, then of whoever runs least; and nobody is passed over twice by the same tenant."""
-        running = Counter(lane.policy.tenant for lane in self._accounts() if lane.kind is kind and lane.holder)
+        held = [
+            (lane.holder.policy, lane.holder.user) for lane in self._accounts() if lane.kind is kind and lane.holder
+        ]
         due = {view.conversation: view.due_at or 0 for view in before if self.shown_as_ready(view, now)}
         for lease in answer:
-            ranks = {key: self._rank(kind, key, running) for key in due}
+            running = Counter(policy.tenant for policy, _ in held)
+            ranks = {key: self._rank(kind, key, running) for key in due if self._has_room(kind, key, held)}
+            require(lease.key in ranks, "no limit is exceeded", lease, self.limits)
             require_same(
                 ranks[lease.key], min(ranks.values()), "the most urgent first, then fair between tenants", lease
             )
-            policy = self.accounts[kind, lease.key].policy
-            line = [at for key, at in due.items() if self.accounts[kind, key].policy.queue == policy.queue]
+            mine = self.accounts[kind, lease.key]
+            line = [due[key] for key in ranks if self.accounts[kind, key].policy.queue == mine.policy.queue]
             require_same(due.pop(lease.key), min(line), "longest due first in its queue", lease)
-            passed = {self.accounts[kind, key].policy.tenant for key in due if ranks[key] == ranks[lease.key]}
-            self._served_before(kind, policy.tenant, passed - {policy.tenant})
-            running[policy.tenant] += 1
+            passed = {self.accounts[kind, key].policy.tenant for key in due if ranks.get(key) == ranks[lease.key]}
+            self._served_before(kind, mine.policy.tenant, passed - {mine.policy.tenant})
+            held.append((mine.policy, mine.user))
+        left = [key for key in due if self._has_room(kind, key, held)]
+        require(not left or len(answer) == most, "a live worker gets what is ready, a dead one nothing", left, answer)
+
+    def check_limits(self) -> None:
+        """Counted from the leases, after every step."""
+        turns = [(lane.key, lane.holder) for lane in self._accounts() if lane.kind is Kind.TURN and lane.holder]
+        policies = [holder.policy for _, holder in turns]
+        counts = (
+            (len(turns), self.limits.all),
+            (max(Counter(policy.tenant for policy in policies).values(), default=0), self.limits.per_channel),
+            (max(Counter(policy.agent for policy in policies).values(), default=0), self.limits.per_agent),
+            (
+                max(Counter((holder.policy.tenant, holder.user) for _, holder in turns).values(), default=0),
+                self.limits.per_user,
+            ),
+        )
+        require(all(limit is None or count <= limit for count, limit in counts), "no limit is exceeded", counts, turns)
+
+    def _has_room(self, kind: Kind, key: str, held: Sequence[tuple[Policy, str]]) -> bool:
+        """Whether the limits let one more turn of this lane run beside those that are held."""
+        if kind is not Kind.TURN:
+            return True
+        lane, limits = self.accounts[kind, key], self.limits
+        channel = [(policy, user) for policy, user in held if policy.tenant == lane.policy.tenant]
+        counts = (
+            (len(held), limits.all),
+            (len(channel), limits.per_channel),
+            (sum(policy.agent == lane.policy.agent for policy, _ in held), limits.per_agent),
+            (sum(user == lane.user for _, user in channel), limits.per_user),
+        )
+        return all(limit is None or count < limit for count, limit in counts)
 
     def _rank(self, kind: Kind, key: str, running: Counter[str]) -> tuple[int, int]:
         policy = self.accounts[kind, key].policy
@@ -434,7 +478,7 @@ class Oracle:
     def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
         lane = self.accounts[kind, lease.key]
         lane.epoch += 1
-        lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent)
+        lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
         if lane.batch is None:
             lane.open_batch()
         self._started(lane, lease)
@@ -493,8 +537,8 @@ class Oracle:
     def _goes_on(self, lane: Account, lease: Lease) -> Account | None:
         if not lane.waiting or lane.paused:
             return None
-        assert lane.holder is None
-        lane.holder = Holder(lease.worker, lease.epoch, lease.claimed_at, lane.policy.agent)
+        assert lane.holder is None and lane.former is not None
+        lane.holder = replace(lane.former, agent=lane.policy.agent)
         return lane
 
     def _end(self, lane: Account, lease: Lease, outcome: Outcome, now: int) -> Verdict:
@@ -663,14 +707,14 @@ class Oracle:
         if lane.holder.renewed and verdict in {"retried", "released", "fenced", "parked"}:
             # The turn runs again, and starts a session that is kept.
             self.sessions_until[lane.key] = lane.batch.number - 1
-        lane.holder = None
+        lane.holder, lane.former = None, lane.holder
         return verdict
 
     def _record(
         self, lane: Account, outcome: TurnOutcome, now: int, *, reply: Reply | None = None, cause: str | None = None
     ) -> None:
         assert lane.batch is not None
-        holder = lane.holder or Holder("", lane.epoch, now, lane.policy.agent)
+        holder = lane.holder or Holder("", lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
         turn = TurnView(
             conversation=lane.key,
             number=lane.batch.number,

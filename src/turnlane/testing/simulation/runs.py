@@ -66,12 +66,21 @@ async def simulate(open_store: OpenStore, seed: int, *, steps: int = STEPS, name
         try:
             await world.live(steps)
             await world.drain()
+            _nothing_was_undone(processes)
         # Whatever a broken engine raises is what the seed found: a violation, a failed assertion, a missing key.
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"
             trace = tuple(" ".join(map(str, entry)) for entry in world.trace)
             history.broken.append(Broken(seed, steps, name, why, trace))
         return history
+
+
+def _nothing_was_undone(processes: Sequence[Backend]) -> None:
+    """A store that meets a mistake in a group of calls tries each alone, and might so hide the mistake."""
+    for backend in processes:
+        undone = getattr(backend, "undone", None)
+        if undone is not None:
+            raise undone
 
 
 async def simulate_many(

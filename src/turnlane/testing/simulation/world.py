@@ -19,6 +19,7 @@ from turnlane.model.command import Command
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
@@ -28,6 +29,18 @@ from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overview, check_story, check_totals
 from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
 
+PEOPLE = ("somebody", "somebody else")
+LIMITS = (
+    NO_LIMITS,
+    NO_LIMITS,
+    NO_LIMITS,
+    NO_LIMITS,
+    Limits(all=2),
+    Limits(per_channel=1),
+    Limits(per_agent=1),
+    Limits(per_user=1),
+    Limits(all=3, per_channel=2, per_agent=2, per_user=1),
+)
 COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
 SHARED_SESSIONS_SHARE = 1 / 8
@@ -71,7 +84,10 @@ class World:
         self._backend = processes[0]
         self._clock = clock
         self._chance = random.Random(seed)
-        self._oracle = Oracle(sessions_are_shared=self._chance.random() < SHARED_SESSIONS_SHARE)
+        shared = self._chance.random() < SHARED_SESSIONS_SHARE
+        self._oracle = Oracle(sessions_are_shared=shared, limits=self._chance.choice(LIMITS))
+        for backend in processes:
+            backend.limits = self._oracle.limits
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
         self._policies = {key: self._any_policy(key) for key in CONVERSATIONS}
@@ -161,7 +177,7 @@ class World:
         number = len(self._sent) + 1
         files = tuple(Attachment(f"https://files.example/{number}/{i}") for i in range(self._chance.choice((0, 0, 2))))
         command = self._chance.choice(COMMANDS) if self._chance.random() < self._commanding else None
-        message = Message(channel, f"m-{number}", key, "somebody", f"message {number}", files)
+        message = Message(channel, f"m-{number}", key, self._chance.choice(PEOPLE), f"message {number}", files)
         self._sent.append(Arrival(message, self._policies[key], command))
         return self._sent[-1]
 
@@ -248,7 +264,7 @@ class World:
         turns = [view for view in self._views if view.kind is Kind.TURN]
         if not (workers and turns) or any(self._oracle.shown_as_ready(view, now) for view in turns):
             return
-        if self._oracle.sessions_are_shared:
+        if self._oracle.sessions_are_shared or self._oracle.limits != NO_LIMITS:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
         # Who is refused at the door, or gives a command, wakes nobody.
@@ -428,10 +444,10 @@ class World:
             self._committed(worker, call, answer)
 
     async def _claim_together(self) -> None:
-        kind = self._chance.choice(KINDS)
         workers = [worker for worker in self._awake() if not self._oracle.workers[worker.id].dead]
-        claims = [self._backend.claim(worker.id, kind, most=2) for worker in workers]
-        for worker, leases in zip(workers, await asyncio.gather(*claims), strict=True):
+        calls = [(worker, self._chance.choice(KINDS)) for worker in workers]
+        claims = [self._backend.claim(worker.id, kind, most=2) for worker, kind in calls]
+        for (worker, kind), leases in zip(calls, await asyncio.gather(*claims), strict=True):
             self._claimed(worker, kind, 2, leases)
             self._receive(worker, leases)
 

@@ -1,0 +1,63 @@
+"""How many turns may run at the same time in the whole fleet, counted from the leases that are held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from turnlane.model.policy import Queue, agent_of, tenant_of
+from turnlane.model.value import value
+
+
+@value
+class Limits:
+    """None: no limit. A channel is what the policy calls a tenant."""
+
+    all: int | None = None
+    per_channel: int | None = None
+    per_agent: int | None = None
+    per_user: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(slots=True)
+class Running:
+    """The turns (or sendings) that are held now."""
+
+    all: int = 0
+    tenants: Counter[str] = field(default_factory=Counter)
+    agents: Counter[str] = field(default_factory=Counter)
+    users: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By tenant and name: the same name elsewhere is somebody else."""
+
+    @classmethod
+    def of(cls, held: Iterable[tuple[Queue, str]]) -> Running:
+        running = cls()
+        for queue, user in held:
+            running.add(queue, user)
+        return running
+
+    def add(self, queue: Queue, user: str) -> None:
+        tenant = tenant_of(queue)
+        self.all += 1
+        self.tenants[tenant] += 1
+        self.agents[agent_of(queue)] += 1
+        self.users[tenant, user] += 1
+
+    def leave_room(self, queue: Queue, limits: Limits) -> bool:
+        """Whether one more of this queue may start, whoever it is for."""
+        return (
+            _below(self.all, limits.all)
+            and _below(self.tenants[tenant_of(queue)], limits.per_channel)
+            and _below(self.agents[agent_of(queue)], limits.per_agent)
+        )
+
+    def leave_room_for(self, queue: Queue, user: str, limits: Limits) -> bool:
+        return _below(self.users[tenant_of(queue), user], limits.per_user)
+
+
+def _below(count: int, limit: int | None) -> bool:
+    return limit is None or count < limit
