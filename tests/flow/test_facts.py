@@ -101,6 +101,7 @@ async def _steered(world: World) -> None:
         await world.say("carol", "on", "and on", policy=replace(AT_ONCE, agent="nobody", max_pending=2))
         await world.backend.pause("desk/carol")
         await world.backend.unpark("desk/carol")
+        await world.backend.retry("desk/carol")
         await world.backend.resume("desk/carol")
         await world.facts.seen("lane.parked", 2)
 

@@ -161,6 +161,15 @@ class Backend(Protocol):
     async def stop(self, conversation: str) -> bool:
         """Set aside all that was said and not answered; who runs a turn is fenced. False: there was nothing."""
 
+    async def retry(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        """Let the batch (or delivery) start now that waits for its next attempt. False: none waits for that."""
+
+    async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        """Give the open batch up: a dead letter (turn) or kept as failed (delivery). Who runs it is fenced.
+
+        False: no batch is open.
+        """
+
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Claim nothing of this lane until it is resumed; a running turn goes on. False: there is no such lane."""
 

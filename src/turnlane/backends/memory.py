@@ -126,7 +126,7 @@ class MemoryRows:
     def settle_delivery(
         self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
     ) -> None:
-        self.settled[lane.key, lane.claim_seq] = (state, self.now, lane.attempt, lane.epoch, receipt, cause)
+        self.settled[lane.key, lane.claim_seq] = (state, self.now, lane.attempt, lane.held_epoch, receipt, cause)
 
     def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
         settled = self.settled.get((lane.key, seq))
@@ -307,6 +307,12 @@ class MemoryBackend:
 
     async def stop(self, conversation: str) -> bool:
         return self._run(lambda t: t.stop(conversation))
+
+    async def retry(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        return self._run(lambda t: t.retry(conversation, kind))
+
+    async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        return self._run(lambda t: t.skip(conversation, kind))
 
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.pause(conversation, kind))

@@ -41,6 +41,7 @@ from turnlane.model.view import AttemptView, TurnView
 
 SESSION_LOOK_MS = 250
 """How soon a lane looks again whether the session that it shares is free."""
+SKIPPED = "skipped by an operator"
 USER_LOOK_MS = 250
 """How soon a lane looks again whether its user may have one more turn."""
 
@@ -714,6 +715,22 @@ class Transaction:
         lane.unpark(self._now)
         self._rows.save_lane(lane)
         self._note("lane.unparked", conversation, kind.name.lower())
+        return True
+
+    def retry(self, conversation: str, kind: Kind) -> bool:
+        lane = self._rows.lane(kind, conversation)
+        if lane is None or lane.owner is not None or not lane.has_open_batch:
+            return False
+        lane.hurry(self._now)
+        self._rows.save_lane(lane)
+        self._note("lane.hurried", conversation, kind.name.lower())
+        return True
+
+    def skip(self, conversation: str, kind: Kind) -> bool:
+        lane = self._rows.lane(kind, conversation)
+        if lane is None or not lane.has_open_batch:
+            return False
+        self._give_up(lane, SKIPPED)
         return True
 
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:

@@ -49,6 +49,7 @@ EVENTS: Mapping[str, str] = {
     "lane.unparked": "An operator let the lane go on. kind",
     "lane.paused": "The lane was paused. kind",
     "lane.resumed": "The lane was resumed. kind",
+    "lane.hurried": "An operator let the batch start at once that waited for a retry. kind",
     "worker.joined": "A worker may claim lanes. worker",
     "worker.left": "A worker said goodbye. worker",
     "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",

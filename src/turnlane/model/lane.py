@@ -109,6 +109,11 @@ class Lane:
         return self.retry_at if self.claim_seq > self.done_seq else self.ready_at
 
     @property
+    def held_epoch(self) -> int:
+        """Under which lease something is written now. 0: under nobody's."""
+        return self.epoch if self.owner is not None else 0
+
+    @property
     def takeovers(self) -> int:
         """Runs of the open batch that were lost with their worker. Asked only when nobody holds the lane."""
         return self.attempt - self.failures
@@ -312,6 +317,11 @@ class Lane:
         self.parked = True
         self.attempt -= 1
         self._let_go(now)
+
+    def hurry(self, now: int) -> None:
+        """The batch that waits for its next run may start now."""
+        self.retry_at = now
+        self._rearm(now)
 
     def stop(self, now: int) -> None:
         """Everything up to here is given up, also what somebody runs: it is fenced from now on."""

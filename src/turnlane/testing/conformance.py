@@ -27,6 +27,7 @@ from turnlane.model.delivery import delivery_id
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.limits import Limits
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
@@ -982,6 +983,67 @@ class BackendConformance:
         assert totals == [("a", 1, 5), ("a", 2, 12), ("a", 2, 12), ("b", 1, 2)]
 
     # Steering --------------------------------------------------------------------------------------------------------
+
+    async def test_a_retry_keeps_its_place_is_visible_and_can_be_hurried_or_skipped(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """PEERS: a retry keeps its place, is visible, and can be skipped."""
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await backend.commit(await claim_one(backend, worker), RetryLater(clock.now() + 3_600_000, "boom"))
+        await accept(backend, arrival("m-2"))
+        assert ((await lane_of(backend)).state, await backend.claim(worker, Kind.TURN)) == ("waiting", [])
+        assert await backend.retry(ALICE)
+        lease = await claim_one(backend, worker)
+        assert (lease.attempt, origin_ids(lease)) == (2, ["m-1"])
+        assert await backend.skip(ALICE)
+        assert (await backend.commit(lease, answer("too late"))).verdict in {"fenced", "dead_letter"}
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+        [letter] = await backend.dead_letters()
+        assert (letter.turn.number, [message.origin_id for message in letter.messages]) == (1, ["m-1"])
+
+    async def test_nothing_is_hurried_or_skipped_where_nothing_waits(self, backend: Backend) -> None:
+        await accept(backend, arrival("m-1"))
+        assert not await backend.retry(ALICE)
+        assert not await backend.skip(ALICE)
+        assert not await backend.skip("site/nobody")
+
+    async def test_stop_sets_aside_all_that_was_said_and_fences_who_runs_it(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"))
+        assert await backend.stop(ALICE)
+        assert not await backend.stop(ALICE)
+        assert (await backend.commit(lease, answer("too late"))).verdict in {"fenced", "superseded"}
+        assert (await lane_of(backend)).state == "idle"
+        assert await backend.deliveries(ALICE) == []
+
+    async def test_a_limit_is_counted_from_leases_and_leaves_with_them(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """A11"""
+        backend.limits = Limits(all=3, per_agent=2, per_user=1)
+        support, sales = replace(AT_ONCE, agent="support"), replace(AT_ONCE, agent="sales")
+        said = [Message("site", f"m-{n}", f"site/{n}", f"user-{n}", "hello") for n in range(6)]
+        await accept(backend, *(Arrival(message, support) for message in said[:4]))
+        await accept(backend, *(Arrival(message, sales) for message in said[4:]))
+        await accept(backend, Arrival(Message("site", "m-9", "site/9", "user-4", "me again"), sales))
+        worker = await joined(backend, clock)
+        leases = await backend.claim(worker, Kind.TURN, most=10)
+        assert sorted(lease.policy.agent for lease in leases) in (
+            ["sales", "support", "support"],
+            ["sales", "sales", "support"],
+        )
+        assert len({lease.messages[0].sender for lease in leases}) == 3
+        assert await backend.claim(worker, Kind.TURN, most=10) == []
+        await backend.commit(leases[0], answer(None))
+        assert len(await backend.claim(worker, Kind.TURN, most=10)) == 1
+        await expire(backend, pass_time)
+        again = await backend.claim(await joined(backend, clock), Kind.TURN, most=10)
+        assert len(again) == 3
 
     async def test_a_paused_lane_waits_and_its_running_turn_goes_on(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)

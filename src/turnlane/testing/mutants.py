@@ -231,6 +231,9 @@ MUTANTS = (
     Mutant("a new session is the old one", f"{TRANSACTION}._do", "self._rows.drop_sessions(lane)", "pass"),
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
+    # Operators
+    Mutant("a retry on demand waits all the same", f"{LANE}.hurry", "self.retry_at = now", "pass"),
+    Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(lane, SKIPPED)", "pass"),
     # Fairness
     Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{TRANSACTION}._in_turn", "priority_of(queue), ", "0, "),

@@ -212,6 +212,14 @@ class SqliteBackend:
         done: bool = await self._call(Transaction.stop, (conversation,))
         return done
 
+    async def retry(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        done: bool = await self._call(Transaction.retry, (conversation, kind))
+        return done
+
+    async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
+        done: bool = await self._call(Transaction.skip, (conversation, kind))
+        return done
+
     async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         done: bool = await self._call(Transaction.pause, (conversation, kind))
         return done

@@ -239,7 +239,7 @@ def settled_row(lane: StoredLane, state: DeliveryState, at: int, receipt: str | 
         state,
         at,
         lane.attempt,
-        lane.epoch,
+        lane.held_epoch,
         NOTHING if receipt is None else receipt,
         NOTHING if cause is None else cause,
     )

@@ -269,7 +269,7 @@ class SqliteRows:
     def settle_delivery(
         self, lane: StoredLane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
     ) -> None:
-        self._settled[lane.id, lane.claim_seq] = (state, lane.epoch)
+        self._settled[lane.id, lane.claim_seq] = (state, lane.held_epoch)
         self._writes["settle_delivery"].append(codec.settled_row(lane, state, self._now, receipt, cause))
 
     def settled_delivery(self, lane: StoredLane, seq: int) -> tuple[DeliveryState, int] | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.backends.transaction import SKIPPED
 from turnlane.model import notice
 from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
@@ -724,7 +725,7 @@ class Oracle:
             attempt=lane.attempts,
             epoch=holder.epoch,
             worker=holder.worker or None,
-            agent=lane.policy.agent if cause == "stopped" else holder.agent,
+            agent=lane.policy.agent if cause in {"stopped", SKIPPED} else holder.agent,
             started_at=holder.since,
             ended_at=now,
             cause=cause,
@@ -750,6 +751,32 @@ class Oracle:
         self.events["lane.parked" if result == "parked" else f"{noun}.{result}"] += 1
 
     # Steering
+
+    def hurried(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((kind, key))
+        waits = lane is not None and lane.batch is not None and lane.holder is None
+        require_same(answer, waits, "only a batch that waits for its next attempt is hurried")
+        if lane is not None and lane.batch is not None and lane.holder is None:
+            lane.batch.again_at = now
+            self.events["lane.hurried"] += 1
+
+    def skipped(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((kind, key))
+        require_same(answer, lane is not None and lane.batch is not None, "only an open batch is skipped")
+        if lane is None or lane.batch is None:
+            return
+        if lane.holder is not None:
+            self._given_up(lane, now, by_commit=False, cause=SKIPPED)
+            return
+        if kind is Kind.OUT:
+            views, place = self.deliveries[key], lane.batch.items[0].seq - 1
+            views[place] = replace(views[place], state="failed", settled_at=now, attempt=lane.attempts)
+            self.events["delivery.failed"] += 1
+        else:
+            self._record(lane, "dead_letter", now, cause=SKIPPED)
+            self.events["turn.dead_lettered"] += 1
+        lane.batch = None
+        self._refuse_the_late(lane, now)
 
     def paused(self, kind: Kind, key: str, *, answer: bool) -> None:
         self._steered("lane.paused", kind, key, answer)

@@ -489,7 +489,9 @@ class World:
 
     async def an_operator_steers(self) -> None:
         kind, key = self._chance.choice(KINDS), self._chance.choice(CONVERSATIONS)
-        verb = self._chance.choice(("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop"))
+        verb = self._chance.choice(
+            ("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop", "retry", "skip")
+        )
         self._note(verb, kind.name, key)
         self.tally[verb] += 1
         await self._steer(verb, kind, key)
@@ -498,6 +500,10 @@ class World:
         match verb:
             case "pause":
                 self._oracle.paused(kind, key, answer=await self._backend.pause(key, kind))
+            case "retry":
+                self._oracle.hurried(kind, key, self._clock.now(), answer=await self._backend.retry(key, kind))
+            case "skip":
+                self._oracle.skipped(kind, key, self._clock.now(), answer=await self._backend.skip(key, kind))
             case "stop":
                 self._oracle.stopped(key, self._clock.now(), answer=await self._backend.stop(key))
             case "resume":
