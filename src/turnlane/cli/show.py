@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import click
@@ -13,7 +13,7 @@ from turnlane.cli.table import cells_wide, local_time, one_line, relative, state
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
 from turnlane.model.lane import Kind
-from turnlane.model.message import Message
+from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
 from turnlane.settings import Settings
 
@@ -85,16 +85,29 @@ def _lane(lane: LaneView, now: int) -> str:
 
 def _happened(story: Story) -> Iterator[Line]:
     agents = {turn.number: turn.agent for turn in story.turns}
-    yield from map(_message, story.messages)
+    for message in story.messages:
+        yield _message(message, story.outcomes.get(message.seq))
     yield from map(_attempt, story.attempts)
-    yield from map(_turn, story.turns)
+    for turn in story.turns:
+        aside = sum(turn.first <= seq <= turn.last for seq in story.outcomes)
+        yield _turn(turn, turn.last - turn.first + 1 - aside)
     for delivery in story.deliveries:
         yield _delivery(delivery, agents.get(delivery.turn or 0, delivery.kind))
 
 
-def _message(message: Message) -> Line:
+OUTCOMES: Mapping[MessageOutcome, str] = {
+    "superseded": "set aside",
+    "refused": "refused",
+    "dropped": "dropped for a newer one",
+    "answer": "answers a question",
+    "command": "a command",
+}
+
+
+def _message(message: Message, outcome: MessageOutcome | None) -> Line:
     files = f"{len(message.attachments)} attached" if message.attachments else ""
-    return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), files, "cyan")
+    note = ", ".join(filter(None, [files, OUTCOMES[outcome] if outcome else ""]))
+    return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), note, "cyan")
 
 
 def _attempt(attempt: AttemptView) -> Line:
@@ -104,12 +117,14 @@ def _attempt(attempt: AttemptView) -> Line:
     return Line(attempt.at, 1, "--", text, colour="yellow")
 
 
-def _turn(turn: TurnView) -> Line:
+def _turn(turn: TurnView, many: int) -> Line:
+    if turn.outcome == "superseded":
+        text = f"turn {turn.number} ended without an answer: {one_line(turn.cause or 'superseded')}"
+        return Line(turn.ended_at, 2, "--", text, colour="yellow")
     if turn.outcome == "dead_letter":
         text = f"turn {turn.number} given up after {turn.attempt} attempts: {one_line(turn.cause or 'no cause told')}"
         return Line(turn.ended_at, 2, "--", text, colour="red")
     tokens = f", {turn.usage.input_tokens}+{turn.usage.output_tokens} tokens" if turn.usage.input_tokens else ""
-    many = turn.last - turn.first + 1
     messages = f"{many} message{'s' if many > 1 else ''}"
     text = f"turn {turn.number} answered {messages} in {took(turn.ended_at - turn.started_at)}"
     attempt = f"attempt {turn.attempt}" if turn.attempt > 1 else ""
