@@ -17,7 +17,7 @@ from turnlane.testing.outside import Outside
 from turnlane.testing.processes import Turnlane
 
 GONE_SECONDS_MAX = 5.0
-"""From the message to the end of the program, with room for a loaded machine; usually it is a fifth of a second."""
+"""From the message to the end of the program, with room for a loaded machine; usually it takes less than one."""
 
 PROGRAM = """
 import json, os, pathlib, signal, subprocess, sys, time
@@ -26,19 +26,23 @@ def answer(text):
     print(json.dumps({"text": text}), flush=True)
     os._exit(0)
 
+def tidy_up(*_):
+    time.sleep(0.5)
+    (folder / f"tidied-{turn['number']}").touch()
+    answer("the last word of a cancelled turn")
+
+folder = pathlib.Path(sys.argv[1])
+turn = json.load(sys.stdin)["turn"]
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen(["sleep", "60"])
-signal.signal(signal.SIGTERM, lambda *_: answer("the last word of a cancelled turn"))
-
-turn = json.load(sys.stdin)["turn"]
-folder = pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGTERM, tidy_up)
 (folder / "pids.new").write_text(json.dumps([os.getpid(), child.pid]))
 (folder / "pids.new").rename(folder / f"turn-{turn['number']}-attempt-{turn['attempt']}")
 while not (folder / f"may-answer-{turn['number']}").exists():
     time.sleep(0.01)
 answer(" + ".join(message["text"] for message in turn["messages"]))
 """
-"""Thinks until it may answer. Its child is deaf to SIGTERM, and it still tries to answer when it is told to end."""
+"""Thinks until it may answer. Told to end, it tidies up for a while and still tries to answer; its child is deaf."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class Program:
 
     def may_answer(self, *, turn: int) -> None:
         (self.folder / f"may-answer-{turn}").touch()
+
+    def tidied_up(self, *, turn: int) -> bool:
+        """Whether it was told to end, and given the time for it."""
+        return (self.folder / f"tidied-{turn}").exists()
 
     def kill_what_is_left(self) -> None:
         """A runtime that is killed outright cannot end what it started."""
@@ -117,6 +125,7 @@ async def test_a_message_that_interrupts_ends_the_program_with_its_child_and_bot
     runtime, pids = await thinking_about_m1(site, program, on_busy="interrupt")
     await site.post(runtime, "m2")
     await program.runs(turn=2)
+    assert program.tidied_up(turn=1)
     assert left_of(pids) == []  # never two agents in one conversation, not even for a moment
     program.may_answer(turn=2)
     await outside.until(lambda: bool(outside.replies))
@@ -131,6 +140,7 @@ async def test_a_message_that_rolls_back_ends_the_program_with_its_child_and_is_
     runtime, pids = await thinking_about_m1(site, program, on_busy="rollback")
     await site.post(runtime, "m2")
     await program.runs(turn=2)
+    assert program.tidied_up(turn=1)
     assert left_of(pids) == []
     program.may_answer(turn=2)
     await outside.until(lambda: bool(outside.replies))
@@ -159,6 +169,7 @@ async def test_stop_ends_the_program_with_its_child_and_only_the_notice_leaves(
     runtime, pids = await thinking_about_m1(site, program, on_busy="collect")
     await site.post(runtime, "/stop")
     await ended(pids)
+    assert program.tidied_up(turn=1)
     program.may_answer(turn=2)
     await site.post(runtime, "m2")
     await outside.until(lambda: len(outside.replies) == 2)
@@ -175,6 +186,7 @@ async def test_a_message_that_another_process_took_in_interrupts_too(
     program.may_answer(turn=2)
     await site.post(other, "m2")
     await ended(pids)
+    assert program.tidied_up(turn=1)
     await outside.until(lambda: bool(outside.replies))
     await site.all_settled()
     assert said(outside) == [(2, "m1 + m2", ("m1", "m2"))]
@@ -188,6 +200,7 @@ async def test_stop_reaches_the_program_from_another_process_too(
     other = await site.start()
     await site.post(other, "/stop")
     await ended(pids)
+    assert program.tidied_up(turn=1)
     await outside.until(lambda: bool(outside.replies))
     await site.all_settled()
     assert said(outside) == [(None, STOPPED, ())]

@@ -80,7 +80,8 @@ class Slot:
 
     @property
     def is_running(self) -> bool:
-        return self._phase is RUNNING and self._interrupted is None
+        """Told to stop, it is not: to be cancelled once more would cut short how an agent tidies up."""
+        return self._phase is RUNNING and self._interrupted is None and not self._abandoned
 
     # What the worker tells it
 
