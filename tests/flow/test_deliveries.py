@@ -13,6 +13,8 @@ from turnlane.model.lane import Kind
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
+ANOTHER_ACCOUNT = replace(AT_ONCE, tenant="another account")
+
 
 async def in_parts(turn: Turn) -> Reply:
     return Reply([f"{turn.text} {part}" for part in (1, 2, 3)])
@@ -43,10 +45,10 @@ async def test_a_reply_never_overtakes_an_earlier_one_while_backing_off(world: W
         assert retried.facts["retry_at"] == clock.now() + 9_000
         await world.say("alice", "second")
         await world.facts.seen("turn.answered", 2)
-        await world.say("bob", "mine leaves meanwhile")
+        await world.say("bob", "mine leaves meanwhile", policy=ANOTHER_ACCOUNT)
         assert await world.desk.has(1) == ["mine leaves meanwhile"]
         clock.advance(8_999)
-        await world.say("bob", "and this")
+        await world.say("bob", "and this", policy=ANOTHER_ACCOUNT)
         assert await world.desk.has(2) == ["mine leaves meanwhile", "and this"]
         clock.advance(1)
         await world.desk.has(4)

@@ -61,6 +61,7 @@ class MemoryRows:
         self.sessions: dict[tuple[str, str], Session] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.turns_taken: dict[Kind, dict[str, int]] = {}
+        self.accounts_held: dict[str, int] = {}
         self.now = 0
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
@@ -92,6 +93,12 @@ class MemoryRows:
 
     def save_served(self, kind: Kind, tenant: str, number: int) -> None:
         self.turns_taken.setdefault(kind, {})[tenant] = number
+
+    def holds(self) -> Mapping[str, int]:
+        return self.accounts_held
+
+    def save_hold(self, account: str, until: int) -> None:
+        self.accounts_held[account] = until
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
         return [lane for lane in self.lanes.values() if lane.owner == worker]

@@ -76,6 +76,10 @@ class Rows(Protocol):
         """When each tenant was last served while others waited: the greater, the later."""
 
     def save_served(self, kind: Kind, tenant: str, number: int) -> None: ...
+    def holds(self) -> Mapping[str, int]:
+        """Accounts that nobody may send for, and until when. Those of the past do no harm."""
+
+    def save_hold(self, account: str, until: int) -> None: ...
 
     def lanes_of(self, worker: str) -> Sequence[Lane]: ...
     def lanes_of_the_dead(self) -> Sequence[Lane]:
@@ -344,9 +348,11 @@ class Transaction:
 
     def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
         """What is due, and if tenants compete, theirs in turn."""
+        holds = self._rows.holds() if kind is OUT else {}
         lines = {
             queue: self._rows.due_lanes(kind, queue, self._now, most)
             for queue in self._rows.due_queues(kind, self._now)
+            if not holds or holds.get(tenant_of(queue), 0) <= self._now
         }
         limits = self._limits if kind is TURN else NO_LIMITS
         if not lines or (len(lines) == 1 and limits == NO_LIMITS):
@@ -623,7 +629,14 @@ class Transaction:
             return self._give_up(lane, outcome.cause, lease)
         self._note_attempt(lane, "retried", cause=outcome.cause, retry_at=outcome.at)
         lane.retry(outcome.at, self._now, counts=outcome.counts, in_doubt=outcome.in_doubt)
+        if outcome.holds_account and lane.kind is OUT:
+            self._hold(lane.policy.tenant, outcome.at)
         return "retried"
+
+    def _hold(self, account: str, until: int) -> None:
+        if until > max(self._rows.holds().get(account, 0), self._now):
+            self._rows.save_hold(account, until)
+            self._note("account.held", None, account, until)
 
     def _used_up(self, lane: Lane, lease: Lease, outcome: RetryLater) -> bool:
         if lane.kind is TURN:

@@ -25,7 +25,9 @@ async def deliver(
     channel = channels.get(channel_of(lease.key))
     if channel is None:
         name = channel_of(lease.key)
-        return Parked(f"no channel is named {name!r} here; add it to the settings, then unpark the lane")
+        return Parked(
+            f"no channel is named {name!r} here; add it to the settings, then `turnlane resume {lease.key} --outbox`"
+        )
     assert lease.delivery is not None
     left = await _left_to_send(channel, lease, clock) if lease.in_doubt else lease.delivery
     if not isinstance(left, Delivery):
@@ -95,7 +97,8 @@ def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:
         case Sent(receipt):
             return Delivered(receipt)
         case NotSent(cause, retry_after) if retry_after is not None:
-            return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause)
+            # What the platform asks of one sending it means for the whole account.
+            return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, holds_account=True)
         case NotSent(cause):
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause)
         case Unknown(cause):

@@ -44,6 +44,7 @@ EVENTS: Mapping[str, str] = {
     "delivery.lost": "The worker of a sending was lost; the delivery is due again. seq, attempt, epoch, worker",
     "delivery.failed": "The delivery was given up on and kept. seq, attempt, cause",
     "delivery.fenced": "A stale holder tried to settle; nothing was changed. seq, epoch, worker",
+    "account.held": "The platform asked for patience; no worker sends for this account until then. account, until",
     "lane.full": "More messages wait than max_pending. pending, max_pending",
     "lane.parked": "Nobody can run the lane; it waits for an operator. kind, cause",
     "lane.unparked": "An operator let the lane go on. kind",

@@ -57,7 +57,7 @@ class Wait:
     until_at: int | None = None
     """When it goes on by itself, if a time is set."""
     next: str | None = None
-    """The command that makes it go on, if it needs one."""
+    """The command that makes it go on, or go on sooner, if there is one."""
 
 
 @value
@@ -194,7 +194,7 @@ class _Told:
         last = next(reversed(self._attempts(lane.kind, lane.number)), None)
         cause = f": {last.cause}" if last is not None and last.cause else ""
         since_then = last.at if last is not None else since
-        go_on = f"turnlane resume {lane.conversation}{'' if lane.kind is Kind.TURN else ' --outbox'}"
+        go_on = steering_command("resume", lane)
         match lane.state:
             case "running":
                 by = f"attempt {lane.attempt} by worker {lane.owner}, epoch {lane.epoch}"
@@ -203,12 +203,17 @@ class _Told:
                 return Wait("quiet", "more may be said: it is answered once it is quiet", since, lane.ready_at)
             case "waiting":
                 text = f"{behind}{what} failed and is tried again, as attempt {lane.attempt + 1}{cause}"
-                return Wait("retry", text, since_then, lane.retry_at)
+                return Wait("retry", text, since_then, lane.retry_at, steering_command("retry", lane))
             case "parked":
                 return Wait("parked", f"the lane is parked{cause}", since_then, next=go_on)
             case "paused":
                 return Wait("paused", "the lane is paused", since, next=go_on)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
+
+
+def steering_command(verb: str, lane: LaneView) -> str:
+    """What an operator types to do that to the lane."""
+    return f"turnlane {verb} {lane.conversation}{'' if lane.kind is Kind.TURN else ' --outbox'}"
 
 
 def _without_worker(wait: Wait) -> Wait:

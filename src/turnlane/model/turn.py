@@ -82,6 +82,8 @@ class RetryLater:
     """False for a failure that must not use up the attempts: the platform said "later", or was not there."""
     in_doubt: bool = False
     """An out lane: the sending may have arrived after all. Whoever tries next is told (`Lease.in_doubt`)."""
+    holds_account: bool = False
+    """An out lane: the platform asked for patience, so no worker sends anything of this account before `at`."""
 
 
 @value

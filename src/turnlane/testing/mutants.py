@@ -234,6 +234,8 @@ MUTANTS = (
     # Operators
     Mutant("a retry on demand waits all the same", f"{LANE}.hurry", "self.retry_at = now", "pass"),
     Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(lane, SKIPPED)", "pass"),
+    Mutant("patience is for one conversation alone", f"{TRANSACTION}._retry", "outcome.holds_account and", "False and"),
+    Mutant("a shorter hold replaces a longer one", f"{TRANSACTION}._hold", "if until >", "if True or until >"),
     # Fairness
     Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{TRANSACTION}._in_turn", "priority_of(queue), ", "0, "),

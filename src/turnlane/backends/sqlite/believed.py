@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from turnlane.backends.sqlite.codec import StoredLane
+from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.transaction import WorkerRow
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
@@ -36,6 +37,7 @@ class Believed:
         self.messages: dict[tuple[int, int], Message] = {}
         """By lane and place: those that wait for their turn."""
         self.workers: dict[str, WorkerRow | None] = {}
+        self._holds: dict[str, int] | None = None
         self._nothing_due_before: dict[Kind, int] = {}
 
     def check(self) -> None:
@@ -53,6 +55,7 @@ class Believed:
     def _forget_what_changes(self) -> None:
         self.lanes.clear()
         self.workers.clear()
+        self._holds = None
         self._nothing_due_before.clear()
 
     def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
@@ -76,6 +79,12 @@ class Believed:
         for place in [place for place, lane in self.lanes.items() if lane.used_at <= old]:
             del self.lanes[place]
         self._sweep_at = now + self._idle_after_ms // 4
+
+    def holds(self) -> dict[str, int]:
+        """Accounts that nobody may send for, and until when."""
+        if self._holds is None:
+            self._holds = dict(self._connection.execute(SQL["holds"]).fetchall())
+        return self._holds
 
     # When to look for due lanes
 

@@ -25,6 +25,12 @@ SELECT tenant, served FROM tenant WHERE kind = ?
 -- name: save_served
 INSERT INTO tenant VALUES (?, ?, ?) ON CONFLICT (kind, tenant) DO UPDATE SET served = excluded.served
 
+-- name: holds
+SELECT account, until FROM hold
+
+-- name: save_hold
+INSERT INTO hold VALUES (?, ?) ON CONFLICT (account) DO UPDATE SET until = excluded.until
+
 -- name: lanes_of
 -- Served by lane_owner.
 SELECT * FROM lane WHERE owner = ?

@@ -153,6 +153,13 @@ class SqliteRows:
     def save_served(self, kind: Kind, tenant: str, number: int) -> None:
         self._writes["save_served"].append((kind, tenant, number))
 
+    def holds(self) -> Mapping[str, int]:
+        return self._believed.holds()
+
+    def save_hold(self, account: str, until: int) -> None:
+        self._believed.holds()[account] = until
+        self._execute(SQL["save_hold"], (account, until))
+
     def _queue(self, lane: StoredLane) -> Queue:
         """Policies are few, and a transaction asks the same ones again and again."""
         policy = lane.policy

@@ -41,6 +41,7 @@ def _wait_in_queues(connection: sqlite3.Connection) -> None:
         "CREATE TABLE tenant (kind INTEGER NOT NULL, tenant TEXT NOT NULL, served INTEGER NOT NULL, "
         "PRIMARY KEY (kind, tenant)) WITHOUT ROWID"
     )
+    connection.execute("CREATE TABLE hold (account TEXT NOT NULL PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID")
     connection.execute("DROP INDEX lane_due")
     connection.execute("CREATE INDEX lane_due ON lane (kind, queue, due_at) WHERE due_at IS NOT NULL")
 

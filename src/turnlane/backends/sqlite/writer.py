@@ -26,6 +26,7 @@ from turnlane.model.event import Noted
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
+from turnlane.model.policy import tenant_of
 
 if TYPE_CHECKING:
     from turnlane.backends.transaction import Rows
@@ -172,7 +173,11 @@ class Writer:
         kinds = {kind for _, kind in self._waiting}
         for kind in kinds:
             if self._believed.nothing_due_before(kind) <= now:
-                dues = [due_at for _, due_at in queues_in_file(self._connection, kind)]
+                held = self._believed.holds() if kind is Kind.OUT else {}
+                dues = [
+                    max(due_at, held.get(tenant_of(queue), 0))
+                    for queue, due_at in queues_in_file(self._connection, kind)
+                ]
                 self._believed.learn_due(kind, min(dues, default=None))
         self._next_due = min((self._believed.nothing_due_before(kind) for kind in kinds), default=None)
 

@@ -216,6 +216,8 @@ class Oracle:
         self.endings: dict[tuple[Kind, str, int, int], Ending] = {}
         self.sessions_until: dict[str, int] = {}
         """The last turn whose session was given up by command."""
+        self.holds: Counter[str] = Counter()
+        """Accounts for which nothing is sent, and until when."""
         self.passed_over: Counter[tuple[Kind, str, str]] = Counter()
         """How often a tenant that was just as urgent had to let another one go first, since it was last served."""
         self.events: Counter[str] = Counter()
@@ -469,12 +471,16 @@ class Oracle:
     def _may_start(self, lane: Account, now: int) -> None:
         require(lane.holder is None, "I2 one lease at a time", lane)
         require(lane.claimable, "nothing is claimed of a lane that is empty, paused or parked", lane)
+        require(self._held_until(lane) <= now, "nothing is sent for an account while it is held", now, lane)
         require(lane.startable_at <= now, "I7 no batch starts before its quiet window or its back-off ends", now, lane)
 
     def shown_as_ready(self, view: LaneView, now: int) -> bool:
         lane = self.accounts[view.kind, view.conversation]
-        starts = max(view.due_at or 0, lane.startable_at)
+        starts = max(view.due_at or 0, lane.startable_at, self._held_until(lane))
         return view.due_at is not None and lane.claimable and starts <= now
+
+    def _held_until(self, lane: Account) -> int:
+        return self.holds[lane.policy.tenant] if lane.kind is Kind.OUT else 0
 
     def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
         lane = self.accounts[kind, lease.key]
@@ -635,6 +641,9 @@ class Oracle:
         else:
             lane.batch.failures += outcome.counts
         lane.batch.again_at = outcome.at
+        if outcome.holds_account and outcome.at > max(self.holds[lane.policy.tenant], now):
+            self.holds[lane.policy.tenant] = outcome.at
+            self.events["account.held"] += 1
         return self._let_go(lane, "retried", by_commit=True)
 
     def _stopped(self, lane: Account, now: int, *, by_commit: bool) -> Verdict:

@@ -378,6 +378,7 @@ class World:
             endings += [
                 (Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60),
                 (RetryLater(later, "no answer", in_doubt=True), 10),
+                (RetryLater(later, "slow down", holds_account=True), 5),
             ]
         else:
             endings += [
