@@ -176,10 +176,8 @@ async def test_an_unknown_agent_parks_the_lane_visibly_and_unpark_lets_it_run(wo
     async with world.working(agent):
         await world.say("alice", "hello", policy=policy)
         parked = await world.facts.seen("lane.parked")
-        assert parked.facts == {
-            "kind": "turn",
-            "cause": "no agent is named 'somebody-else' here; add it to the settings, then unpark the lane",
-        }
+        cause = "no agent is named 'somebody-else' here; add it to the settings, then `turnlane resume desk/alice`"
+        assert parked.facts == {"kind": "turn", "cause": cause}
         await world.say("alice", "anybody?", policy=policy)
         (lane,) = await world.backend.lanes(state="parked")
         assert (lane.conversation, lane.pending) == ("desk/alice", 2)

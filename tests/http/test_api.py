@@ -13,7 +13,7 @@ from turnlane.http.wire import plain, to_json
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import conversation_key
-from turnlane.model.turn import GaveUp, Parked
+from turnlane.model.turn import GaveUp, Parked, RetryLater
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -187,7 +187,48 @@ async def test_the_outbox_is_held_apart_from_the_turns(bot: SmallBot, client: ht
     assert await state_of(bot, "site/alice", Kind.OUT) == "ready"
 
 
-@pytest.mark.parametrize("word", ["pause", "resume"])
+async def fail_one(bot: SmallBot, kind: Kind = Kind.TURN) -> None:
+    (lease,) = await bot.backend.claim(WORKER, kind)
+    await bot.backend.commit(lease, RetryLater(at=bot.clock.now() + 600_000, cause="busy"))
+
+
+async def test_all_that_was_said_is_stopped(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    for done in (True, False):
+        answer = (await client.post("/api/conversations/site/alice/stop", json={"outbox": False})).json()
+        assert (answer["done"], answer["lane"]["state"]) == (done, "idle")
+
+
+async def test_an_outbox_cannot_be_stopped(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    answer = await client.post("/api/conversations/site/alice/stop", json={"outbox": True})
+    assert (answer.status_code, "skip gives up" in answer.json()["detail"]) == (422, True)
+    assert await state_of(bot, "site/alice") == "ready"
+
+
+async def test_what_waits_for_a_retry_starts_now_or_is_skipped(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    await fail_one(bot)
+    assert await state_of(bot, "site/alice") == "waiting"
+    for verb, done, state in [("retry", True, "ready"), ("skip", True, "idle"), ("skip", False, "idle")]:
+        answer = (await client.post(f"/api/conversations/site/alice/{verb}")).json()
+        assert (answer["done"], answer["lane"]["state"]) == (done, state)
+    assert len(await bot.backend.dead_letters()) == 1
+
+
+async def test_a_sending_that_waits_for_a_retry_starts_now_or_is_skipped(
+    bot: SmallBot, client: httpx2.AsyncClient
+) -> None:
+    await bot.say("site/alice", "hi")
+    await bot.answer_one("hello")
+    await fail_one(bot, Kind.OUT)
+    for verb, state in [("retry", "ready"), ("skip", "idle")]:
+        answer = (await client.post(f"/api/conversations/site/alice/{verb}", json={"outbox": True})).json()
+        assert (answer["done"], answer["lane"]["kind"], answer["lane"]["state"]) == (True, "out", state)
+    assert [delivery.text for delivery in await bot.backend.outbox(state="failed")] == ["hello"]
+
+
+@pytest.mark.parametrize("word", ["pause", "resume", "stop", "retry", "skip"])
 async def test_a_conversation_may_be_called_like_a_verb(bot: SmallBot, client: httpx2.AsyncClient, word: str) -> None:
     await bot.say(f"site/{word}", "hi")
     assert (await client.get(f"/api/conversations/site/{word}")).status_code == 200
@@ -253,6 +294,9 @@ async def test_only_the_operator_steers(bot: SmallBot) -> None:
     [
         ("site/nobody/pause", 404),
         ("nothing/resume", 404),
+        ("site/nobody/stop", 404),
+        ("site/nobody/retry", 404),
+        ("site/nobody/skip", 404),
         ("pause", 405),
         ("site/alice", 405),
         ("site/alice/stop-it", 405),

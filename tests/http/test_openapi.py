@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
 
+from turnlane.http.api import STEERING
 from turnlane.http.openapi import Operation, description, operations
 from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
@@ -102,8 +103,7 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
     by_route = {
         "/api/conversations/{key}": "/api/conversations/{key:path}",
         "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
-        "/api/conversations/{key}/pause": "/api/conversations/{key:path}",
-        "/api/conversations/{key}/resume": "/api/conversations/{key:path}",
+        **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in STEERING},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
     }
     assert {(by_route.get(each.path, each.path), each.method.upper()) for each in operations()} == served

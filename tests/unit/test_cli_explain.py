@@ -1,4 +1,4 @@
-"""What became of one message, and the verbs that hold a conversation and let it go on."""
+"""What became of one message, and what it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnlane.flow import explain
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Backoff
-from turnlane.model.turn import Delivered, GaveUp, Parked, Released, Replied, Reply, RetryLater
+from turnlane.model.turn import Delivered, GaveUp, Released, Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
 
 GATHERING = replace(AT_ONCE, debounce_ms=600_000, max_wait_ms=600_000)
@@ -226,7 +226,9 @@ def test_it_waits_for_a_retry_until_a_time_and_says_why() -> None:
     lived(story)
     waits = explained("site:m-1")["waits"]
     assert waits["text"] == "turn 1 failed and is tried again, as attempt 2: the model was busy"
-    assert (waits["reason"], waits["since"] < waits["until_at"], waits["next"]) == ("retry", True, None)
+    assert (waits["reason"], waits["since"] < waits["until_at"]) == ("retry", True)
+    assert waits["next"] == "turnlane retry site/alice"
+    assert call("explain", "site:m-1").stdout.endswith("  to go on sooner: turnlane retry site/alice\n")
     assert explained("site:m-2")["waits"]["text"].startswith("turn 1 comes first; turn 1 failed")
     assert [step["name"] for step in explained("site:m-1")["steps"]] == ["stored", "attempt"]
 
@@ -260,6 +262,7 @@ def test_a_reply_waits_for_its_sending_and_for_the_one_before_it() -> None:
     lived(story)
     waits = explained("site:m-1")["waits"]
     assert (waits["reason"], waits["text"]) == ("retry", "delivery 1 failed and is tried again, as attempt 2: 503")
+    assert waits["next"] == "turnlane retry site/alice --outbox"
     assert explained("site:m-2")["waits"]["text"].startswith("delivery 1 comes first; ")
     assert explained("site:m-2")["outcome"] == "answered"
 
@@ -287,71 +290,3 @@ def test_a_message_that_is_not_there_names_the_next_step(arguments: list[str], e
     lived(story)
     result = call("explain", *arguments)
     assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
-
-
-# Hold, and go on
-
-
-def test_a_paused_conversation_waits_and_goes_on_when_resumed() -> None:
-    async def story(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-
-    lived(story)
-    assert call("pause", "site/alice").stdout == (
-        "paused: turns of site/alice, 1 waiting; `turnlane resume site/alice` goes on\n"
-    )
-    waits = explained("site:m-1")["waits"]
-    assert (waits["reason"], waits["next"]) == ("paused", "turnlane resume site/alice")
-    paused = json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"]
-    assert [lane["conversation"] for lane in paused] == ["site/alice"]
-    assert call("resume", "site/alice").stdout == "resumed: site/alice is ready, 1 to be answered\n"
-
-
-def test_resume_lets_a_parked_conversation_go_on() -> None:
-    async def story(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-        await life.end(Parked("no such agent: 'helper'"))
-
-    lived(story)
-    waits = explained("site:m-1")["waits"]
-    assert (waits["text"], waits["next"]) == (
-        "the lane is parked: no such agent: 'helper'",
-        "turnlane resume site/alice",
-    )
-    assert json.loads(call("resume", "site/alice", "--json").stdout)["lane"]["state"] == "ready"
-
-
-def test_the_outbox_is_held_by_itself() -> None:
-    async def story(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-        await life.end(Replied(Reply("hello")))
-
-    lived(story)
-    assert "sending of site/alice, 1 waiting" in call("pause", "site/alice", "--outbox").stdout
-    assert explained("site:m-1")["waits"]["next"] == "turnlane resume site/alice --outbox"
-    assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["state"] == "idle"
-    assert call("resume", "site/alice", "--outbox").stdout == "resumed: sending of site/alice is ready, 1 to be sent\n"
-
-
-def test_a_running_turn_goes_on_when_its_conversation_is_paused() -> None:
-    async def story(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-        await life.take()
-
-    lived(story)
-    assert "what worker w1 has begun goes on to its end" in call("pause", "site/alice").stderr
-
-
-@pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_what_is_not_there_cannot_be_steered(verb: str) -> None:
-    async def story(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-
-    lived(story)
-    for arguments, exit_code, said in [
-        (["site/nobody"], 1, "`turnlane lanes` lists them"),
-        (["site/alice", "--outbox"], 1, "nothing was sent in site/alice yet"),
-        (["alice"], 2, "CHANNEL/ROOM"),
-    ]:
-        result = call(verb, *arguments)
-        assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr

@@ -82,4 +82,4 @@ def _tell_wait(wait: Wait, now: int) -> None:
         if at is not None:
             click.echo(f"  {word} {local_time(at):%Y-%m-%d %H:%M:%S} ({relative(at, now)})")
     if wait.next is not None:
-        click.echo(f"  to go on: {wait.next}")
+        click.echo(f"  to go on{' sooner' if wait.until_at is not None else ''}: {wait.next}")

@@ -22,7 +22,8 @@ async def run_turn(lease: Lease, *, agents: Mapping[str, Agent], clock: Clock) -
     """One run of the lane's agent over the batch. Every way it can end is a value."""
     agent = agents.get(lease.policy.agent)
     if agent is None:
-        return Parked(f"no agent is named {lease.policy.agent!r} here; add it to the settings, then unpark the lane")
+        name = lease.policy.agent
+        return Parked(f"no agent is named {name!r} here; add it to the settings, then `turnlane resume {lease.key}`")
     try:
         return Replied(checked(await agent.respond(turn_of(lease))))
     except Throttled as error:

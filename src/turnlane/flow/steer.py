@@ -1,24 +1,55 @@
-"""What an operator does to a lane: hold it, and let it go on."""
+"""What an operator does to a lane: hold it, let it go on, and decide about what it has begun."""
 
 from __future__ import annotations
 
 from turnlane.backends.base import Backend
-from turnlane.errors import NotFound
+from turnlane.errors import InvalidMessage, NotFound
 from turnlane.model.lane import Kind
+from turnlane.model.value import value
 from turnlane.model.view import LaneView
 
 
-async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> LaneView:
-    """Start nothing more in this lane; what runs goes on, and what arrives is kept. Returns the lane as it is now."""
+@value
+class Steered:
+    lane: LaneView
+    """As it is now."""
+    done: bool = True
+    """False: there was nothing to do, and nothing was changed."""
+
+
+async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
+    """Start nothing more in this lane; what runs goes on, and what arrives is kept."""
     await backend.pause(conversation, kind)
-    return await _lane(backend, conversation, kind)
+    return Steered(await _lane(backend, conversation, kind))
 
 
-async def resume(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> LaneView:
-    """Let the lane go on, whether it was paused, parked or both. Returns the lane as it is now."""
+async def resume(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
+    """Let the lane go on, whether it was paused, parked or both."""
     await backend.resume(conversation, kind)
     await backend.unpark(conversation, kind)
-    return await _lane(backend, conversation, kind)
+    return Steered(await _lane(backend, conversation, kind))
+
+
+async def stop(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
+    """Set aside all that was said and not answered, also what runs. An outbox has nothing of that sort."""
+    if kind is not Kind.TURN:
+        raise InvalidMessage(
+            "an outbox cannot be stopped, only turns; skip gives up what is being sent, pause holds it"
+        )
+    done = await backend.stop(conversation)
+    return Steered(await _lane(backend, conversation, kind), done)
+
+
+async def retry(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
+    """Let the turn (or delivery) start now that waits for its next attempt."""
+    done = await backend.retry(conversation, kind)
+    return Steered(await _lane(backend, conversation, kind), done)
+
+
+async def skip(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
+    """Give up the turn (or delivery) that runs or waits for its next attempt; what is behind it goes on."""
+    done = await backend.skip(conversation, kind)
+    return Steered(await _lane(backend, conversation, kind), done)
 
 
 async def _lane(backend: Backend, conversation: str, kind: Kind) -> LaneView:
@@ -27,5 +58,7 @@ async def _lane(backend: Backend, conversation: str, kind: Kind) -> LaneView:
         raise NotFound(f"no conversation {conversation!r}; `turnlane lanes` lists them")
     lane = next((lane for lane in story.lanes if lane.kind is kind), None)
     if lane is None:
-        raise NotFound(f"nothing was sent in {conversation} yet, so it has no outbox to hold")
+        raise NotFound(
+            f"nothing was sent in {conversation} yet, so it has no outbox; without `outbox` you steer its turns"
+        )
     return lane

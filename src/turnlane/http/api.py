@@ -28,7 +28,13 @@ from turnlane.model.view import Story
 CONVERSATIONS = "/conversations/"
 MESSAGES = "/messages/"
 TURNS = "/turns"
-STEERING = {"/pause": steer.pause, "/resume": steer.resume}
+STEERING = {
+    "/pause": steer.pause,
+    "/resume": steer.resume,
+    "/stop": steer.stop,
+    "/retry": steer.retry,
+    "/skip": steer.skip,
+}
 BODY_BYTES_MAX = 10_000
 
 
@@ -86,15 +92,14 @@ class Api:
         return story
 
     async def steer(self, request: Request) -> Response:
-        """`POST …/pause` and `…/resume`."""
+        """`POST …/pause` and the other words of `STEERING`."""
         Query(request)
         written = written_after(request, CONVERSATIONS)
         how = next((suffix for suffix in STEERING if written.endswith(suffix)), None)
         if how is None:
-            raise HTTPException(405, "post to /pause or /resume after the key", {"allow": "GET, HEAD"})
+            raise HTTPException(405, f"post to one of {', '.join(STEERING)} after the key", {"allow": "GET, HEAD"})
         kind = Kind.OUT if (await _steering(request)).outbox else Kind.TURN
-        lane = await STEERING[how](self._backend, conversation_key_in(written.removesuffix(how)), kind)
-        return json_answer({"lane": lane})
+        return json_answer(await STEERING[how](self._backend, conversation_key_in(written.removesuffix(how)), kind))
 
     async def message(self, request: Request) -> Response:
         """What became of one message. Its id may hold slashes, written plainly or encoded."""

@@ -9,6 +9,7 @@ from inspect import getdoc
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from turnlane.flow.steer import Steered
 from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from turnlane.http.wire import is_time
 from turnlane.model.delivery import DeliveryState
@@ -91,8 +92,9 @@ def operations() -> Sequence[Operation]:
     event = _object({"id": _WORDS, "event": _WORDS, "data": _WORDS})
     key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
     message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
-    steering = _object({"outbox": {"type": "boolean", "default": False}}, optional=True)
-    lane = _object({"lane": _ref(LaneView)})
+    either = _object({"outbox": {"type": "boolean", "default": False}}, optional=True)
+    turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
+    steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
         Operation(
@@ -102,8 +104,11 @@ def operations() -> Sequence[Operation]:
         Operation(
             "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
         ),
-        Operation("/api/conversations/{key}/pause", "Start nothing more", lane, [key], "post", steering, bodies),
-        Operation("/api/conversations/{key}/resume", "Go on, also if parked", lane, [key], "post", steering, bodies),
+        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", either, bodies),
+        Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, bodies),
+        Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, bodies),
+        Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, bodies),
+        Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, bodies),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
@@ -181,7 +186,7 @@ def _problem(status: int) -> Schema:
 
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    waiting: list[type] = [LaneView, Story, Explanation, DeadLetter, Lock, WorkerView, Counts]
+    waiting: list[type] = [LaneView, Story, Steered, Explanation, DeadLetter, Lock, WorkerView, Counts]
     while waiting:
         each = waiting.pop()
         if each.__name__ not in found:

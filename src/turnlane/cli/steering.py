@@ -1,0 +1,59 @@
+"""What the verbs that steer one conversation share: what they are given, and how they tell what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+
+import click
+
+from turnlane.backends import Backend
+from turnlane.cli import common
+from turnlane.clock import SystemClock
+from turnlane.flow.steer import Steered
+from turnlane.model.explanation import steering_command
+from turnlane.model.lane import Kind
+from turnlane.model.view import LaneView
+from turnlane.settings import Settings
+
+Steer = Callable[[Backend, str, Kind], Awaitable[Steered]]
+
+
+def steers(steer: Steer, *, outbox: str | None = None) -> Callable[[Callable[[Steered], str]], click.Command]:
+    """Make a verb of a function that puts what was done in a few words. `outbox`: help for --outbox, if it has one."""
+
+    def made(words: Callable[[Steered], str]) -> click.Command:
+        @functools.wraps(words)
+        def verb(given: common.Given, conversation: str, as_json: bool, outbox: bool = False) -> None:
+            key = common.conversation_named(conversation)
+            steered, live = asyncio.run(_steered(steer, given.load(), key, Kind.OUT if outbox else Kind.TURN))
+            if as_json:
+                common.echo_json(steered)
+            else:
+                _tell(words(steered), steered.lane, live)
+
+        options = [click.argument("conversation"), common.as_json, common.reads_store]
+        if outbox is not None:
+            options.insert(1, click.option("--outbox", is_flag=True, help=outbox))
+        for option in reversed(options):
+            verb = option(verb)
+        return click.command()(verb)
+
+    return made
+
+
+async def _steered(steer: Steer, settings: Settings, key: str, kind: Kind) -> tuple[Steered, int]:
+    async with common.opened(settings) as backend:
+        return await steer(backend, key, kind), await common.workers_live(backend, SystemClock().now())
+
+
+def _tell(words: str, lane: LaneView, live: int) -> None:
+    what, left = ("", "answered") if lane.kind is Kind.TURN else ("sending of ", "sent")
+    click.echo(f"{words}: {what}{lane.conversation} is {lane.state}, {lane.pending} to be {left}")
+    if lane.state in ("paused", "parked"):
+        click.echo(f"`{steering_command('resume', lane)}` lets it go on", err=True)
+    elif lane.pending and not live:
+        click.echo("no worker is running; `turnlane run` goes on with it", err=True)
+    elif lane.owner is not None:
+        click.echo(f"what worker {lane.owner} has begun goes on to its end", err=True)

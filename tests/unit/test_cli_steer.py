@@ -1,0 +1,236 @@
+"""The verbs that steer a conversation: hold it, let it go on, stop it, and decide about what it is stuck in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from tests.unit.test_cli import AT_ONCE, Life
+from tests.unit.test_cli_explain import call, explained, folder, lived  # noqa: F401 - a fixture of every test here
+
+from turnlane.clock import SystemClock
+from turnlane.model.lane import Kind
+from turnlane.model.policy import Backoff
+from turnlane.model.turn import Parked, Replied, Reply, RetryLater
+
+PATIENT = replace(AT_ONCE, backoff=Backoff(first_ms=600_000), max_batch=1)
+
+
+async def idle(life: Life) -> None:
+    await life.say("site/alice", "hi", id="m-1")
+    await life.end(Replied(Reply(None)))
+
+
+async def waiting_for_a_retry(life: Life) -> None:
+    await life.say("site/alice", "one", id="m-1", policy=PATIENT)
+    await life.say("site/alice", "two", id="m-2", policy=PATIENT)
+    await life.end(RetryLater(at=SystemClock().now() + 600_000, cause="the model was busy"))
+
+
+async def waiting_to_send_again(life: Life) -> None:
+    await life.say("site/alice", "hi", id="m-1")
+    await life.end(Replied(Reply(["one", "two"])))
+    await life.end(RetryLater(at=SystemClock().now() + 600_000, cause="503"), Kind.OUT)
+
+
+async def goodbye(life: Life) -> None:
+    await life.backend.leave("w1")
+
+
+# Hold, and go on
+
+
+def test_a_paused_conversation_waits_and_goes_on_when_resumed() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    paused = call("pause", "site/alice")
+    assert paused.stdout == "no more turns start: site/alice is paused, 1 to be answered\n"
+    assert paused.stderr == "`turnlane resume site/alice` lets it go on\n"
+    waits = explained("site:m-1")["waits"]
+    assert (waits["reason"], waits["next"]) == ("paused", "turnlane resume site/alice")
+    lanes = json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"]
+    assert [lane["conversation"] for lane in lanes] == ["site/alice"]
+    assert call("resume", "site/alice").stdout == "resumed: site/alice is ready, 1 to be answered\n"
+
+
+def test_resume_lets_a_parked_conversation_go_on() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Parked("no such agent: 'helper'"))
+
+    lived(story)
+    waits = explained("site:m-1")["waits"]
+    assert (waits["text"], waits["next"]) == (
+        "the lane is parked: no such agent: 'helper'",
+        "turnlane resume site/alice",
+    )
+    assert json.loads(call("resume", "site/alice", "--json").stdout)["lane"]["state"] == "ready"
+
+
+def test_the_outbox_is_held_by_itself() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Replied(Reply("hello")))
+
+    lived(story)
+    paused = call("pause", "site/alice", "--outbox")
+    assert paused.stdout == "nothing more is sent: sending of site/alice is paused, 1 to be sent\n"
+    assert paused.stderr == "`turnlane resume site/alice --outbox` lets it go on\n"
+    assert explained("site:m-1")["waits"]["next"] == "turnlane resume site/alice --outbox"
+    assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["state"] == "idle"
+    assert call("resume", "site/alice", "--outbox").stdout == "resumed: sending of site/alice is ready, 1 to be sent\n"
+
+
+def test_a_running_turn_goes_on_when_its_conversation_is_paused() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.take()
+
+    lived(story)
+    assert "what worker w1 has begun goes on to its end" in call("pause", "site/alice").stderr
+
+
+def test_going_on_needs_a_worker() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await goodbye(life)
+
+    lived(story)
+    assert call("resume", "site/alice").stderr == "no worker is running; `turnlane run` goes on with it\n"
+
+
+# Stop
+
+
+def test_stop_sets_aside_what_runs_and_what_waits() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        lease = await life.take()
+        await life.say("site/alice", "two", id="m-2")
+        stopped = await asyncio.to_thread(call, "stop", "site/alice")
+        assert stopped.stdout == "stopped, what was not answered is set aside: site/alice is idle, 0 to be answered\n"
+        assert (await life.backend.commit(lease, Replied(Reply("too late")))).verdict == "superseded"
+        assert await life.backend.outbox() == []
+
+    lived(story)
+    assert [explained(f"site:m-{number}")["outcome"] for number in (1, 2)] == ["superseded", "superseded"]
+
+
+def test_what_is_paused_stays_so_when_it_is_stopped() -> None:
+    lived(waiting_for_a_retry)
+    call("pause", "site/alice")
+    stopped = call("stop", "site/alice")
+    assert stopped.stdout.endswith("site/alice is paused, 0 to be answered\n")
+    assert stopped.stderr == "`turnlane resume site/alice` lets it go on\n"
+
+
+# Retry
+
+
+def test_retry_ends_the_wait_for_the_next_attempt() -> None:
+    lived(waiting_for_a_retry)
+    retried = call("retry", "site/alice")
+    assert retried.stdout == "the wait before the next attempt is over: site/alice is ready, 2 to be answered\n"
+    assert retried.stderr == ""
+
+
+def test_retry_sends_again_at_once() -> None:
+    lived(waiting_to_send_again)
+    assert call("retry", "site/alice").stdout.startswith("nothing waits for a retry: site/alice is idle")
+    retried = call("retry", "site/alice", "--outbox")
+    assert retried.stdout.endswith("is over: sending of site/alice is ready, 2 to be sent\n")
+
+
+def test_a_retry_of_what_is_paused_says_how_it_goes_on() -> None:
+    lived(waiting_for_a_retry)
+    call("pause", "site/alice")
+    assert call("retry", "site/alice").stderr == "`turnlane resume site/alice` lets it go on\n"
+
+
+def test_what_runs_already_is_not_tried_again() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.take()
+
+    lived(story)
+    retried = call("retry", "site/alice")
+    assert retried.stdout == "nothing waits for a retry: site/alice is running, 1 to be answered\n"
+    assert retried.stderr == "what worker w1 has begun goes on to its end\n"
+
+
+# Skip
+
+
+def test_a_waiting_retry_is_visible_and_can_be_skipped() -> None:
+    lived(waiting_for_a_retry)
+    assert explained("site:m-2")["waits"]["next"] == "turnlane retry site/alice"
+    skipped = call("skip", "site/alice")
+    assert skipped.stdout == ("skipped, and kept in `turnlane deadletters`: site/alice is ready, 1 to be answered\n")
+    assert "site/alice#1" in call("deadletters").stdout
+    assert explained("site:m-1")["outcome"] == "dead_letter"
+
+
+def test_a_reply_that_cannot_be_sent_is_skipped_and_the_next_one_leaves() -> None:
+    lived(waiting_to_send_again)
+    skipped = call("skip", "site/alice", "--outbox")
+    assert skipped.stdout == (
+        "skipped, and kept in `turnlane outbox --state failed`: sending of site/alice is ready, 1 to be sent\n"
+    )
+    (failed,) = json.loads(call("outbox", "--state", "failed", "--json").stdout)["deliveries"]
+    assert (failed["text"], failed["cause"]) == ("one", "skipped by an operator")
+
+
+def test_what_was_not_begun_is_not_skipped() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Replied(Reply("hello")))
+
+    lived(story)
+    for arguments, said in [
+        (["site/alice"], "no turn was begun that could be skipped: site/alice is idle, 0 to be answered\n"),
+        (
+            ["site/alice", "--outbox"],
+            "no reply was begun that could be skipped: sending of site/alice is ready, 1 to be sent\n",
+        ),
+    ]:
+        assert call("skip", *arguments).stdout == said
+
+
+# All of them
+
+
+@pytest.mark.parametrize("verb", ["stop", "retry", "skip"])
+def test_nothing_to_do_is_no_failure_and_says_what_is_there(verb: str) -> None:
+    lived(idle)
+    result = call(verb, "site/alice")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith(": site/alice is idle, 0 to be answered\n")
+    answer = json.loads(call(verb, "site/alice", "--json").stdout)
+    assert (answer["done"], answer["lane"]["state"]) == (False, "idle")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "stop", "retry", "skip"])
+def test_what_was_done_is_told_in_json(verb: str) -> None:
+    lived(waiting_for_a_retry)
+    answer = json.loads(call(verb, "site/alice", "--json").stdout)
+    assert (answer["done"], answer["lane"]["conversation"]) == (True, "site/alice")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "stop", "retry", "skip"])
+def test_what_is_not_there_cannot_be_steered(verb: str) -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    no_outbox = (2, "No such option '--outbox'") if verb == "stop" else (1, "nothing was sent in site/alice yet")
+    for arguments, exit_code, said in [
+        (["site/nobody"], 1, "`turnlane lanes` lists them"),
+        (["site/alice", "--outbox"], *no_outbox),
+        (["alice"], 2, "CHANNEL/ROOM"),
+    ]:
+        result = call(verb, *arguments)
+        assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
