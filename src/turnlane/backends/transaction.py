@@ -343,7 +343,7 @@ class Transaction:
     def serve(self) -> None:
         """Lease what is ready to those who asked, then read all their batches at once."""
         for kind, takers in self._who_may_claim().items():
-            self._hand_out(takers, self._due(kind, len(takers)))
+            self._hand_out(kind, takers, self._due(kind, len(takers)))
         self._write_leases()
 
     def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
@@ -404,17 +404,20 @@ class Transaction:
         # A lapsed worker may be declared dead at any moment; it renews first.
         return "live" if row.alive_until > self._now else "lapsed"
 
-    def _hand_out(self, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
+    def _hand_out(self, kind: Kind, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
         now, save = self._now, self._rows.save_lane
+        competing = kind in self._shares
         waiting = iter(takers)
         taker = next(waiting)
         for lane in due:
             save(lane)
-            if not lane.is_ready(now) or self._waits_for_its_session(lane) or self._waits_for_its_user(lane):
+            if not lane.is_ready(now) or self._waits_for_its_session(lane):
+                continue
+            if competing and self._waits_for_its_user(lane):
                 continue
             lane.claim(taker.worker, now)
             taker.lanes.append(lane)
-            if lane.kind in self._shares:
+            if competing:
                 self._count(lane)
             following = next(waiting, None)
             if following is None:
@@ -430,8 +433,8 @@ class Transaction:
 
     def _waits_for_its_user(self, lane: Lane) -> bool:
         """Somebody who has as many turns as one may have waits until one of them is over."""
-        shares = self._shares.get(lane.kind)
-        if shares is None or shares.running.leave_room_for(lane.policy.queue, lane.user, shares.limits):
+        shares = self._shares[lane.kind]
+        if shares.running.leave_room_for(lane.policy.queue, lane.user, shares.limits):
             return False
         lane.due_at = self._now + USER_LOOK_MS
         return True
