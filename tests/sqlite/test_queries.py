@@ -16,8 +16,8 @@ from turnlane.model.lane import Kind
 from turnlane.model.turn import Replied, Reply
 
 SEEN_BY_OPERATORS = re.compile(r"view_\w+")
-FEW_ROWS = {"lapsed_workers", "policies"}
-"""Workers and policies are counted in tens."""
+FEW_ROWS = {"lapsed_workers", "policies", "holds"}
+"""Workers, policies and accounts are counted in tens."""
 HOUSEKEEPING = re.compile(r"old_\w+")
 
 HOT = sorted(

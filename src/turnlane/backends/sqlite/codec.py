@@ -14,8 +14,8 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Attachment, Message, channel_of
-from turnlane.model.places import count
-from turnlane.model.policy import Policy
+from turnlane.model.places import Places
+from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
@@ -32,8 +32,7 @@ _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy).decode
 _attachments = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 _strings = msgspec.json.Decoder(tuple[str, ...]).decode
-_places = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
-NO_PLACES = "[]"
+_more = msgspec.json.Decoder(tuple[Places, int | None, bool, str, int | None, str]).decode
 noted_from_text = msgspec.json.Decoder(list[list[Fact]]).decode
 
 
@@ -107,11 +106,9 @@ KINDS = tuple(Kind)
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
-    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked = row[11:19]
-    aside, _, late_seq, renewed, _, user, runs_under, runs_for = row[19:27]
-    under = None if runs_under is None else policies.policy(runs_under)
+    owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked, _, more = row[11:21]
     policy = policies.policy(policy_number)
-    places = _places(aside) if aside != NO_PLACES else ()
+    aside, late_seq, renewed, user, under, runs_for = _more(more)
     lane = StoredLane(
         KINDS[kind],
         key,
@@ -131,12 +128,12 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         owner,
         epoch,
         claimed_at,
-        places,
+        aside,
         late_seq,
         user,
-        under,
+        None if under is None else policies.policy(under),
         runs_for,
-        bool(renewed),
+        renewed,
         id_,
     )
     lane.steady = steady_part(lane)
@@ -179,10 +176,16 @@ def steady_part(lane: StoredLane) -> Row:
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
-    aside = (to_text(lane.aside), count(lane.aside)) if lane.aside else (NO_PLACES, 0)
-    steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
     under = None if lane.runs_under is None else policies.number(lane.runs_under)
-    return (*steady, *aside, lane.late_seq, lane.renewed, lane.policy.queue, lane.user, under, lane.runs_for)
+    more = (lane.aside, lane.late_seq, lane.renewed, lane.user, under, lane.runs_for)
+    steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
+    return (*steady, lane.policy.queue, to_text(more))
+
+
+def runs_as(policy: int, more: str, policies: Policies) -> tuple[Queue, str]:
+    """Of a lane that is held: the queue and the user that it was claimed for."""
+    _, _, _, _, under, user = _more(more)
+    return policies.policy(policy if under is None else under).queue, user
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

@@ -17,7 +17,7 @@ ORDER BY due_at, id LIMIT ?6
 
 -- name: running
 -- Whose lanes are held now: as many rows as there are slots at work. Served by lane_owner.
-SELECT id, coalesce(runs_under, policy), runs_for FROM lane INDEXED BY lane_owner WHERE owner IS NOT NULL AND kind = ?
+SELECT id, policy, more FROM lane INDEXED BY lane_owner WHERE owner IS NOT NULL AND kind = ?
 
 -- name: served
 SELECT tenant, served FROM tenant WHERE kind = ?
@@ -51,8 +51,7 @@ SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-    ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -61,11 +60,7 @@ UPDATE lane SET
 WHERE id = ?
 
 -- name: set_lane
-UPDATE lane SET
-    policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, aside = ?, aside_count = ?, late_seq = ?,
-    renewed = ?, queue = ?, user = ?,
-    runs_under = ?, runs_for = ?
-WHERE id = ?
+UPDATE lane SET policy = ?, failures = ?, retry_at = ?, paused = ?, parked = ?, queue = ?, more = ? WHERE id = ?
 
 -- name: origins
 -- Which of these ids came before, for one channel.
@@ -295,7 +290,11 @@ SELECT CASE
     count(*) FROM lane WHERE kind = 0 GROUP BY state
 
 -- name: view_pending
-SELECT kind, coalesce(sum(next_seq - done_seq - aside_count), 0), count(owner), min(due_at) FROM lane GROUP BY kind
+-- Without what has an outcome of its own though something before it waits.
+SELECT kind, coalesce(sum(next_seq - done_seq - iif(next_seq = done_seq, 0, (
+        SELECT coalesce(sum((value ->> 1) - (value ->> 0) + 1), 0) FROM json_each(lane.more, '$[0]')))), 0),
+    count(owner), min(due_at)
+FROM lane GROUP BY kind
 
 -- name: view_totals
 SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),

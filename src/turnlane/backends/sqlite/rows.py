@@ -140,7 +140,7 @@ class SqliteRows:
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """As the file has it, corrected by what this transaction did."""
         rows = self._execute(SQL["running"], (kind,))
-        held = {id_: (self._policies.policy(policy).queue, user) for id_, policy, user in rows}
+        held = {id_: codec.runs_as(policy, more, self._policies) for id_, policy, more in rows}
         for lane in self._changed.values():
             held.pop(lane.id, None)
             if lane.kind is kind and lane.owner is not None:

@@ -19,34 +19,25 @@ def _create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
 
 
-def _let_messages_have_outcomes(connection: sqlite3.Connection) -> None:
-    """What a lane must know of messages that are in no turn."""
-    connection.execute("ALTER TABLE lane ADD COLUMN aside TEXT NOT NULL DEFAULT '[]'")
-    connection.execute("ALTER TABLE lane ADD COLUMN aside_count INTEGER NOT NULL DEFAULT 0")
-    connection.execute("ALTER TABLE lane ADD COLUMN late_seq INTEGER")
-    connection.execute("ALTER TABLE lane ADD COLUMN renewed INTEGER NOT NULL DEFAULT 0")
-
-
-def _wait_in_queues(connection: sqlite3.Connection) -> None:
-    """Lanes are due queue by queue, so that one tenant's do not stand in front of another's."""
+def _let_lanes_do_more(connection: sqlite3.Connection) -> None:
+    """Lanes wait queue by queue, so that one tenant's do not stand in front of another's; and they know more."""
     connection.execute("ALTER TABLE lane ADD COLUMN queue TEXT NOT NULL DEFAULT ''")
-    connection.execute("ALTER TABLE lane ADD COLUMN user TEXT NOT NULL DEFAULT ''")
-    connection.execute("ALTER TABLE lane ADD COLUMN runs_under INTEGER")
-    connection.execute("ALTER TABLE lane ADD COLUMN runs_for TEXT NOT NULL DEFAULT ''")
     connection.execute(
         "UPDATE lane SET queue = (SELECT '1' || char(10) || (text ->> 'tenant') || char(10) || (text ->> 'agent') "
         "FROM policy WHERE id = lane.policy)"
     )
+    # What seldom changes, in one column: every column more makes each update of the row dearer.
+    connection.execute('ALTER TABLE lane ADD COLUMN more TEXT NOT NULL DEFAULT \'[[],null,false,"",null,""]\'')
+    connection.execute("DROP INDEX lane_due")
+    connection.execute("CREATE INDEX lane_due ON lane (kind, queue, due_at) WHERE due_at IS NOT NULL")
     connection.execute(
         "CREATE TABLE tenant (kind INTEGER NOT NULL, tenant TEXT NOT NULL, served INTEGER NOT NULL, "
         "PRIMARY KEY (kind, tenant)) WITHOUT ROWID"
     )
     connection.execute("CREATE TABLE hold (account TEXT NOT NULL PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID")
-    connection.execute("DROP INDEX lane_due")
-    connection.execute("CREATE INDEX lane_due ON lane (kind, queue, due_at) WHERE due_at IS NOT NULL")
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_messages_have_outcomes, _wait_in_queues)
+MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)
