@@ -9,7 +9,9 @@ from itertools import islice
 from typing import TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
-from turnlane.backends.transaction import Batch, Taker, Transaction, WorkerRow, channel_matches
+from turnlane.backends.rows import Batch, WorkerRow
+from turnlane.backends.serving import Taker
+from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import Delivery, DeliveryState
@@ -17,7 +19,7 @@ from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
-from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
@@ -343,7 +345,7 @@ class MemoryBackend:
         views = [
             LaneView.of(lane, now)
             for lane in self._rows.lanes.values()
-            if lane.kind is kind and channel_matches(lane, channel)
+            if lane.kind is kind and channel in (None, channel_of(lane.key))
         ]
         return [view for view in views if state is None or view.state == state][:limit]
 

@@ -1,28 +1,28 @@
 """What each verb does to the rows: the decisions of the contract, once, for every backend that can hold rows still.
 
 A backend opens a transaction of its own, hands its rows in, and calls the verbs here; what they return is true as soon
-as the backend has committed. `Rows` is all that a store has to offer.
+as the backend has committed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Literal, Protocol
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.backends.rows import Rows, WorkerRow
+from turnlane.backends.serving import Serving, Taker
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
+from turnlane.model.delivery import Delivery, delivery_id, notice_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
-from turnlane.model.limits import NO_LIMITS, Limits, Running
-from turnlane.model.message import Message, MessageOutcome, channel_of
+from turnlane.model.limits import NO_LIMITS, Limits
+from turnlane.model.message import Message
 from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
-from turnlane.model.policy import Policy, Queue, priority_of, tenant_of
+from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
     Delivered,
@@ -39,117 +39,8 @@ from turnlane.model.turn import (
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
-SESSION_LOOK_MS = 250
-"""How soon a lane looks again whether the session that it shares is free."""
 SKIPPED = "skipped by an operator"
-USER_LOOK_MS = 250
-"""How soon a lane looks again whether its user may have one more turn."""
 
-
-@dataclass(slots=True)
-class WorkerRow:
-    id: str
-    live: bool
-    alive_until: int
-
-
-Batch = tuple[Sequence[Message], Delivery | None, Session | None]
-"""What a claimed lane holds. Of a turn lane: the batch and the message after it if there is one; and the session."""
-
-
-class Rows(Protocol):
-    """The rows of one open transaction. Reads see the transaction's own writes."""
-
-    def lane(self, kind: Kind, key: str) -> Lane | None: ...
-    def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane: ...
-    def save_lane(self, lane: Lane) -> None: ...
-    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
-        """Where a lane may be due now. More than that does no harm."""
-
-    def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[Lane]:
-        """Lanes of the queue with `due_at <= now`, longest due first."""
-
-    def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
-        """Of each lane that is held now: its queue and its user."""
-
-    def served(self, kind: Kind) -> Mapping[str, int]:
-        """When each tenant was last served while others waited: the greater, the later."""
-
-    def save_served(self, kind: Kind, tenant: str, number: int) -> None: ...
-    def holds(self) -> Mapping[str, int]:
-        """Accounts that nobody may send for, and until when. Those of the past do no harm."""
-
-    def save_hold(self, account: str, until: int) -> None: ...
-
-    def lanes_of(self, worker: str) -> Sequence[Lane]: ...
-    def lanes_of_the_dead(self) -> Sequence[Lane]:
-        """Lanes whose owner is dead, or unknown to the store."""
-
-    def origin(self, channel: str, origin_id: str) -> int | None:
-        """The place of the message that came under this id, if any did."""
-
-    def add_message(self, lane: Lane, message: Message) -> None:
-        """Store it, and remember its channel and origin id."""
-
-    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]: ...
-    def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
-        """Those of them that have no outcome of their own yet."""
-
-    def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
-        """That of its own, if it has one."""
-
-    def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
-    def settle_delivery(
-        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
-    ) -> None:
-        """Of the lane's open batch."""
-
-    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
-        """State and epoch of a delivery that is settled."""
-
-    def add_turn(self, lane: Lane, turn: TurnView) -> None: ...
-    def turn(self, lane: Lane, number: int) -> TurnView | None: ...
-    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
-    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
-    def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...
-    def session(self, lane: Lane, agent: str) -> Session | None: ...
-    def drop_sessions(self, lane: Lane) -> None: ...
-    def session_is_busy(self, lane: Lane) -> bool:
-        """Whether another lane runs now under the session that this one would resume."""
-
-    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]: ...
-    def worker(self, worker: str) -> WorkerRow | None: ...
-    def save_worker(self, worker: WorkerRow) -> None: ...
-    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]: ...
-    def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
-        """Delete rows that nothing refers to any more."""
-
-
-@dataclass(slots=True)
-class Taker:
-    """Somebody who would take up to `most` lanes of a kind."""
-
-    worker: str
-    kind: Kind
-    most: int
-    lanes: list[Lane] = field(default_factory=list)
-    leases: list[Lease] = field(default_factory=list)
-    lost: bool = False
-    """The worker is not live any more, and gets nothing."""
-
-
-@dataclass(slots=True)
-class Shares:
-    """What each tenant has had, while several wait or limits hold."""
-
-    running: Running
-    served: Counter[str]
-    """When it was last served: the greater, the later."""
-    limits: Limits
-
-
-Standing = Literal["live", "lapsed", "lost"]
-"""Of a worker: whether it may claim, may after it renewed, or never again."""
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "answered": "answered",
@@ -164,11 +55,9 @@ class Transaction:
 
     def __init__(self, rows: Rows, now: int, limits: Limits = NO_LIMITS) -> None:
         self._rows = rows
-        self._limits = limits
         self._now = now
-        self._takers: list[Taker] = []
-        self._shares: dict[Kind, Shares] = {}
         self.noted: list[Noted] = []
+        self._serving = Serving(rows, now, limits, self.noted)
 
     # Workers
 
@@ -336,146 +225,10 @@ class Transaction:
     # Claim
 
     def take(self, taker: Taker) -> Taker:
-        """Queue for what `serve` hands out at the end of the transaction."""
-        self._takers.append(taker)
-        return taker
+        return self._serving.take(taker)
 
     def serve(self) -> None:
-        """Lease what is ready to those who asked, then read all their batches at once."""
-        for kind, takers in self._who_may_claim().items():
-            self._hand_out(kind, takers, self._due(kind, len(takers)))
-        self._write_leases()
-
-    def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
-        """What is due, and if tenants compete, theirs in turn."""
-        holds = self._rows.holds() if kind is OUT else {}
-        lines = {
-            queue: self._rows.due_lanes(kind, queue, self._now, most)
-            for queue in self._rows.due_queues(kind, self._now)
-            if not holds or holds.get(tenant_of(queue), 0) <= self._now
-        }
-        limits = self._limits if kind is TURN else NO_LIMITS
-        if not lines or (len(lines) == 1 and limits == NO_LIMITS):
-            return next(iter(lines.values()), iter(()))
-        running = Running.of(self._rows.running(kind))
-        self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits)
-        return self._in_turn(lines, self._shares[kind])
-
-    def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
-        """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due."""
-        heads = {queue: lane for queue, line in lines.items() if (lane := next(line, None)) is not None}
-
-        def urgency(queue: Queue) -> tuple[int, int, int, int]:
-            tenant = tenant_of(queue)
-            return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], heads[queue].due_at or 0
-
-        while open_ := [queue for queue in heads if shares.running.leave_room(queue, shares.limits)]:
-            queue = min(open_, key=urgency)
-            yield heads.pop(queue)
-            following = next(lines[queue], None)
-            if following is not None:
-                heads[queue] = following
-
-    def _count(self, lane: Lane) -> None:
-        """The lane was claimed while tenants compete."""
-        shares, tenant = self._shares[lane.kind], lane.policy.tenant
-        shares.running.add(lane.policy.queue, lane.user)
-        shares.served[tenant] = max(shares.served.values(), default=0) + 1
-        self._rows.save_served(lane.kind, tenant, shares.served[tenant])
-
-    def _who_may_claim(self) -> dict[Kind, list[Taker]]:
-        """Each taker once for each lane that it still wants."""
-        waiting: dict[Kind, list[Taker]] = {}
-        standing: dict[str, Standing] = {}
-        for taker in self._takers:
-            worker = taker.worker
-            if worker not in standing:
-                standing[worker] = self._standing(worker)
-            taker.lost = standing[worker] == "lost"
-            wants = taker.most - len(taker.lanes)
-            if wants and standing[worker] == "live":
-                waiting.setdefault(taker.kind, []).extend([taker] * wants)
-        return waiting
-
-    def _standing(self, worker: str) -> Standing:
-        row = self._rows.worker(worker)
-        if row is None or not row.live:
-            return "lost"
-        # A lapsed worker may be declared dead at any moment; it renews first.
-        return "live" if row.alive_until > self._now else "lapsed"
-
-    def _hand_out(self, kind: Kind, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
-        now, save = self._now, self._rows.save_lane
-        competing = kind in self._shares
-        waiting = iter(takers)
-        taker = next(waiting)
-        for lane in due:
-            save(lane)
-            if not lane.is_ready(now) or self._waits_for_its_session(lane):
-                continue
-            if competing and self._waits_for_its_user(lane):
-                continue
-            lane.claim(taker.worker, now)
-            taker.lanes.append(lane)
-            if competing:
-                self._count(lane)
-            following = next(waiting, None)
-            if following is None:
-                return
-            taker = following
-
-    def _waits_for_its_session(self, lane: Lane) -> bool:
-        """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
-        if lane.kind is not TURN or not self._rows.session_is_busy(lane):
-            return False
-        lane.due_at = self._now + SESSION_LOOK_MS
-        return True
-
-    def _waits_for_its_user(self, lane: Lane) -> bool:
-        """Somebody who has as many turns as one may have waits until one of them is over."""
-        shares = self._shares[lane.kind]
-        if shares.running.leave_room_for(lane.policy.queue, lane.user, shares.limits):
-            return False
-        lane.due_at = self._now + USER_LOOK_MS
-        return True
-
-    def _write_leases(self) -> None:
-        takers = [taker for taker in self._takers if taker.lanes]
-        batches = iter(self._rows.batches([lane for taker in takers for lane in taker.lanes]))
-        for taker in takers:
-            taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]
-
-    def _lease(
-        self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
-    ) -> Lease:
-        assert lane.owner is not None
-        size = len(lane.batch_places) if lane.aside else lane.claim_seq - lane.done_seq
-        if len(messages) > size:
-            if lane.first_at is None:
-                lane.leave_out(messages[size].accepted_at)
-            messages = messages[:size]
-        lease = Lease(
-            lane.kind,
-            lane.key,
-            lane.owner,
-            lane.epoch,
-            lane.number,
-            lane.attempt,
-            lane.failures,
-            lane.done_seq + 1,
-            lane.claim_seq,
-            lane.policy,
-            lane.claimed_at or self._now,
-            tuple(messages),
-            delivery,
-            session,
-        )
-        who = (lane.attempt, lane.epoch, lane.owner)
-        if delivery is not None:
-            self._note("delivery.started", lane.key, delivery.id, lane.claim_seq, *who)
-        else:
-            self._note("turn.started", lane.key, lane.number, *who, size, self._now - messages[0].accepted_at)
-        return lease
+        self._serving.serve()
 
     # Commit
 
@@ -489,7 +242,7 @@ class Transaction:
             verdict = self._end(lane, lease, outcome, taker)
             self._rows.save_lane(lane)
         if taker is not None:
-            self._takers.append(taker)
+            self._serving.take(taker)
         return verdict, taker
 
     def _already(self, lane: Lane | None, lease: Lease) -> Verdict:
@@ -780,7 +533,3 @@ class Transaction:
         noun, place = ("turn", lane.number) if lane.kind is TURN else ("delivery", lane.claim_seq)
         why = () if retry_at is None else (cause, retry_at)
         self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)
-
-
-def channel_matches(lane: Lane, channel: str | None) -> bool:
-    return channel is None or channel_of(lane.key) == channel

@@ -21,6 +21,7 @@ LANE = "turnlane.model.lane:Lane"
 POLICY = "turnlane.model.policy:Policy"
 SESSION = "turnlane.model.session:Session"
 TRANSACTION = "turnlane.backends.transaction:Transaction"
+SERVING = "turnlane.backends.serving:Serving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,13 @@ MUTANTS = (
     # Sessions
     Mutant(
         "two conversations run one session at once",
-        f"{TRANSACTION}._waits_for_its_session",
+        f"{SERVING}._waits_for_its_session",
         "if lane.kind is not TURN or not self._rows.session_is_busy(lane):",
         "if True:",
     ),
     Mutant(
         "whoever waits for a session is forgotten",
-        f"{TRANSACTION}._waits_for_its_session",
+        f"{SERVING}._waits_for_its_session",
         "lane.due_at = self._now + SESSION_LOOK_MS",
         "lane.due_at = None",
     ),
@@ -134,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         "max wait forgets who was left out",
-        f"{TRANSACTION}._lease",
+        f"{SERVING}._lease",
         "lane.leave_out(messages[size].accepted_at)",
         "pass",
     ),
@@ -237,9 +238,9 @@ MUTANTS = (
     Mutant("patience is for one conversation alone", f"{TRANSACTION}._retry", "outcome.holds_account and", "False and"),
     Mutant("a shorter hold replaces a longer one", f"{TRANSACTION}._hold", "if until >", "if True or until >"),
     # Fairness
-    Mutant("a big tenant stands in front", f"{TRANSACTION}._in_turn", "shares.running.tenants[tenant], ", "0, "),
-    Mutant("nothing is urgent", f"{TRANSACTION}._in_turn", "priority_of(queue), ", "0, "),
-    Mutant("who was just served is served again", f"{TRANSACTION}._in_turn", "shares.served[tenant], ", "0, "),
+    Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
+    Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),
+    Mutant("who was just served is served again", f"{SERVING}._in_turn", "shares.served[tenant], ", "0, "),
     # Limits
     Mutant(
         "the fleet has no limit", "turnlane.model.limits:Running.leave_room", "_below(self.all, limits.all)", "True"
@@ -247,9 +248,7 @@ MUTANTS = (
     Mutant("a channel has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_channel", "None"),
     Mutant("an agent has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_agent", "None"),
     Mutant("a user has no limit", "turnlane.model.limits:Running.leave_room_for", "limits.per_user", "None"),
-    Mutant(
-        "who waits for a limit is forgotten", f"{TRANSACTION}._waits_for_its_user", "self._now + USER_LOOK_MS", "None"
-    ),
+    Mutant("who waits for a limit is forgotten", f"{SERVING}._waits_for_its_user", "self._now + USER_LOOK_MS", "None"),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),
@@ -267,8 +266,8 @@ MUTANTS = (
     ),
     # Workers
     Mutant("a dead worker may revive", f"{TRANSACTION}.renew", "row is None or not row.live", "row is None"),
-    Mutant("a dead worker claims", f"{TRANSACTION}._standing", "row is None or not row.live", "row is None"),
-    Mutant("a lapsed worker claims", f"{TRANSACTION}._standing", "row.alive_until > self._now", "True"),
+    Mutant("a dead worker claims", f"{SERVING}._standing", "row is None or not row.live", "row is None"),
+    Mutant("a lapsed worker claims", f"{SERVING}._standing", "row.alive_until > self._now", "True"),
     Mutant("a lost claim is never given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if False and"),
     Mutant("a claim on its way is given back", f"{TRANSACTION}.renew", "if claimed_long_ago and", "if"),
     Mutant("what is named is given back", f"{TRANSACTION}.renew", "not in known", "not in ()"),

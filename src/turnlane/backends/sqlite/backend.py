@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed, Verdict
+from turnlane.backends.serving import Taker
 from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.views import Reader, Views
 from turnlane.backends.sqlite.writer import Call, Group, Verb, Writer
-from turnlane.backends.transaction import Taker, Transaction
+from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.delivery import DeliveryState

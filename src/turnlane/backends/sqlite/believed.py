@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from turnlane.backends.rows import WorkerRow
 from turnlane.backends.sqlite.codec import StoredLane
 from turnlane.backends.sqlite.queries import SQL
-from turnlane.backends.transaction import WorkerRow
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
 
+from turnlane.backends.rows import Batch, WorkerRow
 from turnlane.backends.sqlite import codec
 from turnlane.backends.sqlite.believed import MESSAGE_CHARACTERS_MAX, Believed
 from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
 from turnlane.backends.sqlite.queries import SQL
-from turnlane.backends.transaction import Batch, WorkerRow
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
+from turnlane.backends.serving import Taker
 from turnlane.backends.sqlite import file
 from turnlane.backends.sqlite.believed import Believed
 from turnlane.backends.sqlite.codec import Policies, StoredLane
 from turnlane.backends.sqlite.rows import SqliteRows, queues_in_file
-from turnlane.backends.transaction import Taker, Transaction
+from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
@@ -29,7 +30,7 @@ from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.policy import tenant_of
 
 if TYPE_CHECKING:
-    from turnlane.backends.transaction import Rows
+    from turnlane.backends.rows import Rows
 
 GROUP_CALLS_MAX = 1000
 """So that one group's transaction, and with it everybody's latency, stays short."""

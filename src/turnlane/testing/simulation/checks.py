@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from turnlane.backends.base import Backend
-from turnlane.backends.transaction import SESSION_LOOK_MS, USER_LOOK_MS
+from turnlane.backends.serving import SESSION_LOOK_MS, USER_LOOK_MS
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message

@@ -1,0 +1,93 @@
+"""All that a store has to offer so that the verbs can be decided over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.lane import Kind, Lane
+from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.policy import Policy, Queue
+from turnlane.model.session import Session
+from turnlane.model.view import AttemptView, TurnView
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    id: str
+    live: bool
+    alive_until: int
+
+
+Batch = tuple[Sequence[Message], Delivery | None, Session | None]
+"""What a claimed lane holds. Of a turn lane: the batch and the message after it if there is one; and the session."""
+
+
+class Rows(Protocol):
+    """The rows of one open transaction. Reads see the transaction's own writes."""
+
+    def lane(self, kind: Kind, key: str) -> Lane | None: ...
+    def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane: ...
+    def save_lane(self, lane: Lane) -> None: ...
+    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
+        """Where a lane may be due now. More than that does no harm."""
+
+    def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[Lane]:
+        """Lanes of the queue with `due_at <= now`, longest due first."""
+
+    def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
+        """Of each lane that is held now: its queue and its user."""
+
+    def served(self, kind: Kind) -> Mapping[str, int]:
+        """When each tenant was last served while others waited: the greater, the later."""
+
+    def save_served(self, kind: Kind, tenant: str, number: int) -> None: ...
+    def holds(self) -> Mapping[str, int]:
+        """Accounts that nobody may send for, and until when. Those of the past do no harm."""
+
+    def save_hold(self, account: str, until: int) -> None: ...
+
+    def lanes_of(self, worker: str) -> Sequence[Lane]: ...
+    def lanes_of_the_dead(self) -> Sequence[Lane]:
+        """Lanes whose owner is dead, or unknown to the store."""
+
+    def origin(self, channel: str, origin_id: str) -> int | None:
+        """The place of the message that came under this id, if any did."""
+
+    def add_message(self, lane: Lane, message: Message) -> None:
+        """Store it, and remember its channel and origin id."""
+
+    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]: ...
+    def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
+        """Those of them that have no outcome of their own yet."""
+
+    def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
+        """That of its own, if it has one."""
+
+    def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
+    def settle_delivery(
+        self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
+    ) -> None:
+        """Of the lane's open batch."""
+
+    def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
+        """State and epoch of a delivery that is settled."""
+
+    def add_turn(self, lane: Lane, turn: TurnView) -> None: ...
+    def turn(self, lane: Lane, number: int) -> TurnView | None: ...
+    def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
+    def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
+    def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...
+    def session(self, lane: Lane, agent: str) -> Session | None: ...
+    def drop_sessions(self, lane: Lane) -> None: ...
+    def session_is_busy(self, lane: Lane) -> bool:
+        """Whether another lane runs now under the session that this one would resume."""
+
+    def batches(self, lanes: Sequence[Lane]) -> Sequence[Batch]: ...
+    def worker(self, worker: str) -> WorkerRow | None: ...
+    def save_worker(self, worker: WorkerRow) -> None: ...
+    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]: ...
+    def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
+        """Delete rows that nothing refers to any more."""

@@ -1,0 +1,205 @@
+"""Who gets which lane: what is ready at the end of a transaction, for those who asked, fairly and within limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from turnlane.backends.rows import Rows
+from turnlane.model.delivery import Delivery
+from turnlane.model.event import Noted
+from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lease import Lease
+from turnlane.model.limits import NO_LIMITS, Limits, Running
+from turnlane.model.message import Message
+from turnlane.model.policy import Queue, priority_of, tenant_of
+from turnlane.model.session import Session
+
+SESSION_LOOK_MS = 250
+"""How soon a lane looks again whether the session that it shares is free."""
+USER_LOOK_MS = 250
+"""How soon a lane looks again whether its user may have one more turn."""
+
+
+@dataclass(slots=True)
+class Taker:
+    """Somebody who would take up to `most` lanes of a kind."""
+
+    worker: str
+    kind: Kind
+    most: int
+    lanes: list[Lane] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    lost: bool = False
+    """The worker is not live any more, and gets nothing."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """What each tenant has had, while several wait or limits hold."""
+
+    running: Running
+    served: Counter[str]
+    """When it was last served: the greater, the later."""
+    limits: Limits
+
+
+Standing = Literal["live", "lapsed", "lost"]
+"""Of a worker: whether it may claim, may after it renewed, or never again."""
+
+
+class Serving:
+    """The claims of one open transaction, all at the same moment `now`."""
+
+    def __init__(self, rows: Rows, now: int, limits: Limits, noted: list[Noted]) -> None:
+        self._rows = rows
+        self._now = now
+        self._limits = limits
+        self._noted = noted
+        self._takers: list[Taker] = []
+        self._shares: dict[Kind, Shares] = {}
+
+    def take(self, taker: Taker) -> Taker:
+        """Queue for what `serve` hands out at the end of the transaction."""
+        self._takers.append(taker)
+        return taker
+
+    def serve(self) -> None:
+        """Lease what is ready to those who asked, then read all their batches at once."""
+        for kind, takers in self._who_may_claim().items():
+            self._hand_out(kind, takers, self._due(kind, len(takers)))
+        self._write_leases()
+
+    def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
+        """What is due, and if tenants compete, theirs in turn."""
+        holds = self._rows.holds() if kind is OUT else {}
+        lines = {
+            queue: self._rows.due_lanes(kind, queue, self._now, most)
+            for queue in self._rows.due_queues(kind, self._now)
+            if not holds or holds.get(tenant_of(queue), 0) <= self._now
+        }
+        limits = self._limits if kind is TURN else NO_LIMITS
+        if not lines or (len(lines) == 1 and limits == NO_LIMITS):
+            return next(iter(lines.values()), iter(()))
+        running = Running.of(self._rows.running(kind))
+        self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits)
+        return self._in_turn(lines, self._shares[kind])
+
+    def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
+        """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due."""
+        heads = {queue: lane for queue, line in lines.items() if (lane := next(line, None)) is not None}
+
+        def urgency(queue: Queue) -> tuple[int, int, int, int]:
+            tenant = tenant_of(queue)
+            return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], heads[queue].due_at or 0
+
+        while open_ := [queue for queue in heads if shares.running.leave_room(queue, shares.limits)]:
+            queue = min(open_, key=urgency)
+            yield heads.pop(queue)
+            following = next(lines[queue], None)
+            if following is not None:
+                heads[queue] = following
+
+    def _count(self, lane: Lane) -> None:
+        """The lane was claimed while tenants compete."""
+        shares, tenant = self._shares[lane.kind], lane.policy.tenant
+        shares.running.add(lane.policy.queue, lane.user)
+        shares.served[tenant] = max(shares.served.values(), default=0) + 1
+        self._rows.save_served(lane.kind, tenant, shares.served[tenant])
+
+    def _who_may_claim(self) -> dict[Kind, list[Taker]]:
+        """Each taker once for each lane that it still wants."""
+        waiting: dict[Kind, list[Taker]] = {}
+        standing: dict[str, Standing] = {}
+        for taker in self._takers:
+            worker = taker.worker
+            if worker not in standing:
+                standing[worker] = self._standing(worker)
+            taker.lost = standing[worker] == "lost"
+            wants = taker.most - len(taker.lanes)
+            if wants and standing[worker] == "live":
+                waiting.setdefault(taker.kind, []).extend([taker] * wants)
+        return waiting
+
+    def _standing(self, worker: str) -> Standing:
+        row = self._rows.worker(worker)
+        if row is None or not row.live:
+            return "lost"
+        # A lapsed worker may be declared dead at any moment; it renews first.
+        return "live" if row.alive_until > self._now else "lapsed"
+
+    def _hand_out(self, kind: Kind, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
+        now, save = self._now, self._rows.save_lane
+        competing = kind in self._shares
+        waiting = iter(takers)
+        taker = next(waiting)
+        for lane in due:
+            save(lane)
+            if not lane.is_ready(now) or self._waits_for_its_session(lane):
+                continue
+            if competing and self._waits_for_its_user(lane):
+                continue
+            lane.claim(taker.worker, now)
+            taker.lanes.append(lane)
+            if competing:
+                self._count(lane)
+            following = next(waiting, None)
+            if following is None:
+                return
+            taker = following
+
+    def _waits_for_its_session(self, lane: Lane) -> bool:
+        """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
+        if lane.kind is not TURN or not self._rows.session_is_busy(lane):
+            return False
+        lane.due_at = self._now + SESSION_LOOK_MS
+        return True
+
+    def _waits_for_its_user(self, lane: Lane) -> bool:
+        """Somebody who has as many turns as one may have waits until one of them is over."""
+        shares = self._shares[lane.kind]
+        if shares.running.leave_room_for(lane.policy.queue, lane.user, shares.limits):
+            return False
+        lane.due_at = self._now + USER_LOOK_MS
+        return True
+
+    def _write_leases(self) -> None:
+        takers = [taker for taker in self._takers if taker.lanes]
+        batches = iter(self._rows.batches([lane for taker in takers for lane in taker.lanes]))
+        for taker in takers:
+            taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]
+
+    def _lease(
+        self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
+    ) -> Lease:
+        assert lane.owner is not None
+        size = len(lane.batch_places) if lane.aside else lane.claim_seq - lane.done_seq
+        if len(messages) > size:
+            if lane.first_at is None:
+                lane.leave_out(messages[size].accepted_at)
+            messages = messages[:size]
+        lease = Lease(
+            lane.kind,
+            lane.key,
+            lane.owner,
+            lane.epoch,
+            lane.number,
+            lane.attempt,
+            lane.failures,
+            lane.done_seq + 1,
+            lane.claim_seq,
+            lane.policy,
+            lane.claimed_at or self._now,
+            tuple(messages),
+            delivery,
+            session,
+        )
+        who = (lane.attempt, lane.epoch, lane.owner)
+        if delivery is not None:
+            self._noted.append(("delivery.started", lane.key, delivery.id, lane.claim_seq, *who))
+        else:
+            waited = self._now - messages[0].accepted_at
+            self._noted.append(("turn.started", lane.key, lane.number, *who, size, waited))
+        return lease
