@@ -86,7 +86,9 @@ async def test_a_killed_process_is_started_again_and_its_customer_is_answered_on
     await outside.until(lambda: bool(outside.replies))
     await four.said("worker.joined", times=8)
     await site.all_settled()
-    assert [reply.text for reply in outside.requests] == ["epoch 2"]
+    # On a machine so busy that a worker misses its own term, a third one may have to answer: once, all the same.
+    [reply] = outside.requests
+    assert reply.text in {"epoch 2", "epoch 3"}
 
 
 async def test_a_wrong_or_missing_secret_is_refused_and_nothing_is_stored(site: Site, outside: Outside) -> None:
