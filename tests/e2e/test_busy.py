@@ -230,11 +230,11 @@ async def test_whoever_takes_over_from_a_lost_worker_interrupts_in_its_place(
 ) -> None:
     runtime, _ = await thinking_about_m1(site, program, on_busy="interrupt")
     other = await site.start()
-    runtime.freeze()  # it can neither notice the message nor end the turn
+    runtime.kill()  # not frozen: that could be in the middle of a write, and then nobody else can write either
+    await runtime.ended()
     program.may_answer(turn=2)
     await site.post(other, "m2")
     await outside.until(lambda: bool(outside.replies))
-    runtime.kill()
     await site.all_settled()
     assert said(outside) == [(2, "m1 + m2", ("m1", "m2"))]
     assert outcomes(site) == [(1, "superseded"), (2, "answered")]
