@@ -498,6 +498,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(lived: None) -> None:
     assert reader.wait(30) == 141
 
 
+def test_a_command_that_is_sent_is_obeyed_and_answered_at_once(lived: None) -> None:
+    said = call("send", "web/nina", "/status", "--wait", "5")
+    assert said.stdout == "Nothing runs. No message is waiting.\n"
+    assert json.loads(call("send", "web/nina", "/stop", "--wait", "5", "--json").stdout)["outcome"] == "command"
+
+
 def test_ctrl_c_ends_following_without_noise(lived: None) -> None:
     follower = process("tail", "--since", "0", "--json")
     assert follower.stdout is not None

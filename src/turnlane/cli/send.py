@@ -17,6 +17,9 @@ from turnlane.cli.main import EXIT_WAITED, Failed
 from turnlane.cli.table import one_line
 from turnlane.clock import SystemClock
 from turnlane.errors import InvalidMessage
+from turnlane.model.command import command_in
+from turnlane.model.delivery import notice_id
+from turnlane.model.lane import Kind
 from turnlane.model.message import (
     ORIGIN_ID_BYTES_MAX,
     SENDER_BYTES_MAX,
@@ -25,7 +28,7 @@ from turnlane.model.message import (
     conversation_key,
     local_part,
 )
-from turnlane.model.view import TurnView
+from turnlane.model.view import DeliveryView, Story, TurnView
 from turnlane.settings import Settings, policy_for
 
 LOOK_AGAIN_SECONDS = 1.0
@@ -109,31 +112,39 @@ def _check(name: str, value: str, bytes_max: int) -> None:
 
 
 async def _send(settings: Settings, message: Message, seconds: float | None) -> Said:
-    arrival = Arrival(message, policy_for(settings, message.channel))
+    command = command_in(message.text, settings.commands.by_word)
+    arrival = Arrival(message, policy_for(settings, message.channel), command)
     async with common.opened(settings, create=True) as backend:
         (acceptance,) = await backend.accept([arrival])
-        turn = await _turn_over(backend, message.conversation, acceptance.seq, seconds) if seconds is not None else None
-        return await _said(backend, message, acceptance, turn)
+        if seconds is not None:
+            await _settled(backend, message.conversation, acceptance.seq, seconds)
+        return await _said(backend, message, acceptance, waited=seconds is not None)
 
 
-async def _turn_over(backend: Backend, conversation: str, seq: int, seconds: float) -> TurnView | None:
-    """The turn that took the message up, once it is over; None if it is not over in time."""
+async def _settled(backend: Backend, conversation: str, seq: int, seconds: float) -> None:
+    """Wait until the message has its outcome, but not longer than that."""
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                story = await backend.story(conversation)
-                turns = story.turns if story else ()
-                if found := next((turn for turn in turns if turn.first <= seq <= turn.last), None):
-                    return found
+            while not _has_outcome(await backend.story(conversation), seq):
                 await backend.changed(LOOK_AGAIN_SECONDS)
     except TimeoutError:
-        return None
+        return
 
 
-async def _said(backend: Backend, message: Message, acceptance: Acceptance, turn: TurnView | None) -> Said:
+def _has_outcome(story: Story | None, seq: int) -> bool:
+    if story is None:
+        return False
+    return seq in story.outcomes or any(lane.kind is Kind.TURN and lane.done_seq >= seq for lane in story.lanes)
+
+
+async def _said(backend: Backend, message: Message, acceptance: Acceptance, *, waited: bool) -> Said:
+    story, seq = await backend.story(message.conversation), acceptance.seq
+    turn, own = None, None
     replies: tuple[str, ...] = ()
-    if turn is not None and (story := await backend.story(message.conversation)) is not None:
-        replies = tuple(delivery.text for delivery in story.deliveries if delivery.turn == turn.number)
+    if waited and story is not None and _has_outcome(story, seq):
+        own = story.outcomes.get(seq)
+        turn = None if own else next((turn for turn in reversed(story.turns) if turn.first <= seq <= turn.last), None)
+        replies = tuple(each.text for each in story.deliveries if _answers(each, turn, message, seq))
     return Said(
         verdict=acceptance.verdict,
         conversation=message.conversation,
@@ -141,14 +152,22 @@ async def _said(backend: Backend, message: Message, acceptance: Acceptance, turn
         seq=acceptance.seq,
         workers_live=await common.workers_live(backend, SystemClock().now()),
         turn=turn.number if turn else None,
-        outcome=turn.outcome if turn else None,
+        outcome=turn.outcome if turn else own,
         cause=turn.cause if turn else None,
         replies=replies,
     )
 
 
+def _answers(delivery: DeliveryView, turn: TurnView | None, message: Message, seq: int) -> bool:
+    if turn is not None:
+        return delivery.turn == turn.number
+    return delivery.id == notice_id(message.conversation, seq)
+
+
 def _tell(said: Said, *, waited: bool) -> None:
-    state = "accepted" if said.verdict == "accepted" else "duplicate, nothing changed"
+    state = {"accepted": "accepted", "rejected": "refused, too many wait"}.get(
+        said.verdict, "duplicate, nothing changed"
+    )
     # With --wait the reply alone goes to standard output, so that a script can use it.
     click.echo(f"{state}: {one_line(said.message)} is message {said.seq} of {said.conversation}", err=waited)
     if not said.workers_live and said.outcome is None:
