@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from tests.flow.world import AT_ONCE, Thinker, World
 
+from turnlane.flow.attend import ATTEND_SECONDS
 from turnlane.model.message import Message
 from turnlane.model.notice import BUSY, FULL
+from turnlane.model.policy import Policy
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
@@ -67,6 +70,19 @@ async def test_an_interrupted_turn_starts_again_only_after_a_quiet_window(world:
         assert (await agent.asked(2)).text == "tea\nno, coffee\nwith milk"
         agent.go()
         await world.desk.has(1)
+
+
+@pytest.mark.parametrize("policy", [INTERRUPT, ROLLBACK], ids=["interrupt", "rollback"])
+async def test_what_a_full_batch_left_out_interrupts_nobody(world: World, policy: Policy) -> None:
+    """It would be left out again, and the turn interrupted for ever; or set aside for what was said before it began."""
+    agent = Thinker()
+    await world.say("alice", "one", "two", "three", policy=replace(policy, max_batch=2))
+    async with world.working(agent):
+        await agent.asked(1)
+        await world.backend.changed(5 * ATTEND_SECONDS)
+        agent.go()
+        assert await world.desk.has(2) == ["re: one\ntwo", "re: three"]
+    assert agent.cancelled == []
 
 
 async def test_a_rolled_back_message_is_set_aside_once_and_the_new_one_runs_alone(world: World) -> None:

@@ -56,7 +56,11 @@ class Attendant:
             await self._make_room(slot, lease, lane)
 
     async def _make_room(self, slot: Slot, lease: Lease, lane: Busy) -> None:
+        # A full batch leaves some out that were said before it began, and would leave them out again.
+        is_full = len(lease.messages) >= lease.policy.batch_max
         match lane.on_busy:
+            case "interrupt" | "rollback" if is_full:
+                return
             case "interrupt":
                 slot.supersede(INTERRUPTED)
             case "rollback":
