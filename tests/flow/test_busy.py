@@ -146,6 +146,22 @@ async def test_an_agent_that_cannot_take_more_gets_it_in_the_next_turn(world: Wo
         assert await world.desk.has(2) == ["re: tea", "re: with milk"]
 
 
+async def test_an_agent_that_fails_to_take_more_gets_it_in_the_next_turn_and_harms_nobody(world: World) -> None:
+    class Broken(Listener):
+        async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+            self.told_more.set()
+            raise KeyError("a bug")
+
+    agent = Broken()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=STEER)
+        await agent.asked(1)
+        await world.say("alice", "with milk", policy=STEER)
+        await asyncio.wait_for(agent.told_more.wait(), 20)
+        agent.go()
+        assert await world.desk.has(2) == ["re: tea", "re: with milk"]
+
+
 async def test_an_agent_that_knows_nothing_of_steering_collects(world: World) -> None:
     agent = Thinker()
     async with world.working(agent):

@@ -152,12 +152,10 @@ class Transaction:
                 lane.renew()
                 return NEW
             case "pause":
-                lane.pause(self._now)
-                self._note("lane.paused", lane.key, "turn")
+                self.pause(lane.key, TURN)
                 return PAUSED
             case "resume":
-                lane.resume(self._now)
-                self._note("lane.resumed", lane.key, "turn")
+                self.resume(lane.key, TURN)
                 return RESUMED
             case "status":
                 since = None if lane.owner is None else self._now - (lane.claimed_at or self._now)
@@ -174,9 +172,7 @@ class Transaction:
         if not lane.pending:
             return False
         if lane.has_open_batch:
-            self._record_turn(lane, "superseded", lane.policy.agent, cause="stopped")
-            who = (lane.attempt, lane.epoch, lane.owner)
-            self._note("turn.superseded", lane.key, lane.number, *who, True, "stopped")
+            self._record_superseded(lane, lane.policy.agent, Superseded(set_aside=True, cause="stopped"))
         if lane.waiting:
             self._rows.settle_messages(lane, lane.claim_seq + 1, lane.next_seq, "superseded")
         lane.stop(self._now)
@@ -301,14 +297,17 @@ class Transaction:
         return steered
 
     def _supersede(self, lane: Lane, lease: Lease, outcome: Superseded) -> Verdict:
-        self._record_turn(lane, "superseded", lease.policy.agent, cause=outcome.cause)
-        who = (lane.attempt, lane.epoch, lane.owner)
-        self._note("turn.superseded", lane.key, lane.number, *who, outcome.set_aside, outcome.cause)
+        self._record_superseded(lane, lease.policy.agent, outcome)
         if outcome.set_aside:
             self._complete(lane)
         else:
             lane.dissolve(lease.messages[0].accepted_at, self._now)
         return "superseded"
+
+    def _record_superseded(self, lane: Lane, agent: str, how: Superseded) -> None:
+        self._record_turn(lane, "superseded", agent, cause=how.cause)
+        who = (lane.attempt, lane.epoch, lane.owner)
+        self._note("turn.superseded", lane.key, lane.number, *who, how.set_aside, how.cause)
 
     def refuse_late(self, lease: Lease) -> int:
         lane = self._rows.lane(lease.kind, lease.key)

@@ -11,11 +11,15 @@ from turnlane.errors import BackendUnavailable
 from turnlane.flow.run_turn import turn_of
 from turnlane.flow.slot import Slot
 from turnlane.model.lease import Lease
+from turnlane.model.message import Message
 from turnlane.model.turn import Superseded
 from turnlane.model.view import Busy
 
 ATTEND_SECONDS = 0.1
 """How often a worker looks at the lanes whose turns it runs."""
+
+STEER_SECONDS_MAX = 5.0
+"""An agent that does not say in time whether it takes more has not taken it: other turns wait to be looked at."""
 
 INTERRUPTED = Superseded(set_aside=False, cause="interrupted by a new message")
 ROLLED_BACK = Superseded(set_aside=True, cause="rolled back by a new message")
@@ -79,5 +83,13 @@ class Attendant:
             return
         waiting = await self._backend.waiting(lease.key)
         fresh = [message for message in waiting if message.seq > slot.steered_through]
-        if fresh and slot.is_running and slot.lease is lease and await agent.steer(turn_of(lease), fresh):
+        if fresh and slot.is_running and slot.lease is lease and await _is_taken(agent, lease, fresh):
             slot.steered_through = fresh[-1].seq
+
+
+async def _is_taken(agent: SteerableAgent, lease: Lease, messages: Sequence[Message]) -> bool:
+    try:
+        async with asyncio.timeout(STEER_SECONDS_MAX):
+            return await agent.steer(turn_of(lease), messages)
+    except Exception:  # noqa: BLE001 - somebody else's code: whatever it raises, it has not taken them, and they wait
+        return False
