@@ -112,7 +112,8 @@ def test_stop_sets_aside_what_runs_and_what_waits() -> None:
         lease = await life.take()
         await life.say("site/alice", "two", id="m-2")
         stopped = await asyncio.to_thread(call, "stop", "site/alice")
-        assert stopped.stdout == "stopped, what was not answered is set aside: site/alice is idle, 0 to be answered\n"
+        assert stopped.stdout.startswith("stopped, what was not answered is set aside: site/alice is running, 0 to be")
+        assert stopped.stderr == f"worker {lease.worker} is stopping what it has begun; nothing else starts before\n"
         assert (await life.backend.commit(lease, Replied(Reply("too late")))).verdict == "superseded"
         assert await life.backend.outbox() == []
 

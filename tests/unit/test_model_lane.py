@@ -91,9 +91,18 @@ def test_the_fence_knows_worker_epoch_and_batch() -> None:
     assert one.held_by("worker", 1, 1)
     assert not one.held_by("another", 1, 1)
     assert not one.held_by("worker", 0, 1)
-    assert not one.held_by("worker", 1, 2)
     one.orphan(1)
     assert not one.held_by("worker", 1, 1)
+
+
+def test_a_batch_that_somebody_else_ended_is_fenced_and_its_lane_stays_held() -> None:
+    one = running(messages=1)
+    one.end(1)
+    assert not one.held_by("worker", 1, 1)
+    one.arrive(one.policy, 1)
+    assert (one.is_hollow, one.due_at, one.state(100_000)) == (True, None, "running")
+    one.let_go(2)
+    assert (one.is_hollow, one.state(100_000)) == (False, "ready")
 
 
 def test_a_retry_keeps_its_batch_its_number_and_its_place() -> None:

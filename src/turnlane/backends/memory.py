@@ -425,7 +425,7 @@ class MemoryBackend:
 
     async def busy(self, worker: str) -> list[Busy]:
         turns = [lane for lane in self._rows.lanes_of(worker) if lane.kind is Kind.TURN]
-        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy) for lane in turns]
+        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow) for lane in turns]
 
     async def waiting(self, conversation: str) -> list[Message]:
         lane = self._rows.lane(Kind.TURN, conversation)

@@ -98,11 +98,18 @@ class Transaction:
         return len(lanes)
 
     def _take_back(self, lane: Lane) -> None:
-        if lane.takeovers_used_up:
+        if lane.is_hollow:
+            self._let_go(lane)
+        elif lane.takeovers_used_up:
             self._give_up(lane, f"its worker was lost {lane.takeovers} times")
-            return
-        self._note_attempt(lane, "lost", cause="its worker was lost")
-        lane.orphan(self._now)
+        else:
+            self._note_attempt(lane, "lost", cause="its worker was lost")
+            lane.orphan(self._now)
+            self._rows.save_lane(lane)
+
+    def _let_go(self, lane: Lane) -> None:
+        """Of a lane whose batch was ended by somebody else: what was said since may start from now on."""
+        lane.let_go(self._now)
         self._rows.save_lane(lane)
 
     # Accept
@@ -234,12 +241,17 @@ class Transaction:
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
             verdict = self._already(lane, lease)
+            self._hear_the_end(lane, lease)
         else:
             verdict = self._end(lane, lease, outcome, taker)
             self._rows.save_lane(lane)
         if taker is not None:
             self._serving.take(taker)
         return verdict, taker
+
+    def _hear_the_end(self, lane: Lane | None, lease: Lease) -> None:
+        if lane is not None and lane.is_hollow and (lane.owner, lane.epoch) == (lease.worker, lease.epoch):
+            self._let_go(lane)
 
     def _already(self, lane: Lane | None, lease: Lease) -> Verdict:
         """The lease is not valid any more. If that is because of this very commit, repeat its answer."""
@@ -322,11 +334,14 @@ class Transaction:
             self._rows.save_lane(lane)
         return len(late)
 
-    def _complete(self, lane: Lane) -> None:
-        """The turn is over, whatever came of it."""
+    def _complete(self, lane: Lane, *, still_runs: bool = False) -> None:
+        """The turn is over, whatever came of it; `still_runs`: though its holder does not know yet."""
         if lane.late_seq is not None:
             self._refuse_late(lane)
-        lane.complete(self._now)
+        if still_runs:
+            lane.end(self._now)
+        else:
+            lane.complete(self._now)
 
     def _answer(self, lane: Lane, lease: Lease, reply: Reply, steered: Sequence[Message]) -> Verdict:
         deliveries = self._queue_deliveries(lane, (*lease.messages, *steered), reply)
@@ -405,14 +420,19 @@ class Transaction:
             self._note_attempt(lane, "released", cause="the claim was called off")
             lane.call_off(self._now)
             self._rows.save_lane(lane)
+        else:
+            self._hear_the_end(lane, lease)
 
     def _release(self, lane: Lane, lease: Lease | None = None) -> Verdict:
-        if lane.kind is TURN and lane.policy.ack == "claim":
+        if not lane.is_hollow and lane.kind is TURN and lane.policy.ack == "claim":
             return self._give_up(lane, 'it was stopped in the middle, and ack = "claim" never runs a turn twice', lease)
         self._give_back(lane)
         return "released"
 
     def _give_back(self, lane: Lane, cause: str | None = None) -> None:
+        if lane.is_hollow:
+            self._let_go(lane)
+            return
         self._note_attempt(lane, "released", cause=cause)
         lane.release(self._now)
         self._rows.save_lane(lane)
@@ -422,7 +442,7 @@ class Transaction:
         lane.park(self._now)
         return "parked"
 
-    def _give_up(self, lane: Lane, cause: str, lease: Lease | None = None) -> Verdict:
+    def _give_up(self, lane: Lane, cause: str, lease: Lease | None = None, *, still_runs: bool = False) -> Verdict:
         """The batch gets its outcome without an answer, is kept, and the lane goes on."""
         if lane.kind is TURN:
             agent = (lease or lane).policy.agent
@@ -431,7 +451,7 @@ class Transaction:
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)
             self._note("delivery.failed", lane.key, lane.claim_seq, lane.attempt, cause)
-        self._complete(lane)
+        self._complete(lane, still_runs=still_runs)
         self._rows.save_lane(lane)
         return "dead_letter" if lane.kind is TURN else "failed"
 
@@ -498,7 +518,7 @@ class Transaction:
         lane = self._rows.lane(kind, conversation)
         if lane is None or not lane.has_open_batch:
             return False
-        self._give_up(lane, SKIPPED)
+        self._give_up(lane, SKIPPED, still_runs=lane.owner is not None)
         return True
 
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:

@@ -55,5 +55,7 @@ def _tell(words: str, lane: LaneView, live: int) -> None:
         click.echo(f"`{steering_command('resume', lane)}` lets it go on", err=True)
     elif lane.pending and not live:
         click.echo("no worker is running; `turnlane run` goes on with it", err=True)
+    elif lane.is_ending:
+        click.echo(f"worker {lane.owner} is stopping what it has begun; nothing else starts before", err=True)
     elif lane.owner is not None:
         click.echo(f"what worker {lane.owner} has begun goes on to its end", err=True)

@@ -23,6 +23,8 @@ STEER_SECONDS_MAX = 5.0
 
 INTERRUPTED = Superseded(set_aside=False, cause="interrupted by a new message")
 ROLLED_BACK = Superseded(set_aside=True, cause="rolled back by a new message")
+OVER = Superseded(set_aside=True, cause="ended by somebody else")
+"""Changes nothing, as the turn has its outcome; but it tells the store that the run has stopped."""
 
 
 class Attendant:
@@ -56,6 +58,8 @@ class Attendant:
             return
         if lane is None:
             slot.abandon()
+        elif lane.is_over:
+            slot.supersede(OVER)
         elif lane.waiting:
             await self._make_room(slot, lease, lane)
 

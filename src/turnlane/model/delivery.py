@@ -33,6 +33,8 @@ class Delivery:
     queued_at: int = 0
     resent: bool = False
     """Set for one sending, never stored: an earlier one may have arrived, and the policy is to send all the same."""
+    options: tuple[str, ...] = ()
+    """Of a question: the answers to choose from. Empty: any text is an answer."""
 
 
 def delivery_id(conversation: str, turn: int, part: int) -> str:

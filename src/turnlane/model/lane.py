@@ -7,6 +7,7 @@ below is one transition of it; nothing here reads a clock or a store. What alway
     the open batch is (done_seq, claim_seq] without what is aside; it stays the same over retries
     whatever is aside lies after done_seq, and after done_seq + 1 while no batch is open
     due_at is set if and only if something waits and nobody holds, pauses or parks the lane
+    a lane that is held without a batch is hollow: its batch was ended by somebody else, and its holder has not let go
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from itertools import islice
 from typing import Literal
 
 from turnlane.model.places import Places, added, beyond, count, outside
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
+from turnlane.model.value import value
 
 LaneState = Literal["idle", "gathering", "ready", "running", "waiting", "paused", "parked"]
 
@@ -33,6 +35,27 @@ class Kind(IntEnum):
 
 TURN, OUT = Kind.TURN, Kind.OUT
 """For the path of every message: looking up an enum's member by name takes ten times as long."""
+
+
+@value
+class Rare:
+    """What few lanes have at any time. In one value, as every field of a lane is paid for with every message."""
+
+    paused_until: int | None = None
+    """A pause that ends by itself."""
+    asked: int = 0
+    """Questions that the open turn has asked so far."""
+    asking: bool = False
+    """The last of them waits for its answer, and the turn with it."""
+    expires_at: int | None = None
+    """Until when that question waits."""
+    gone: str | None = None
+    """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
+    on_busy: OnBusy | None = None
+    """Of this conversation alone, whatever its route says."""
+
+
+NOTHING_RARE = Rare()
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +101,7 @@ class Lane:
     """Policy and user as they were at the last claim: what is said meanwhile may change both, but not who runs."""
     renewed: bool = False
     """A new session was asked for while this turn runs: the one that it leaves is not kept."""
+    rare: Rare = NOTHING_RARE
 
     @property
     def pending(self) -> int:
@@ -102,6 +126,11 @@ class Lane:
     @property
     def has_open_batch(self) -> bool:
         return self.claim_seq > self.done_seq
+
+    @property
+    def is_hollow(self) -> bool:
+        """Held without a batch. Nothing starts until the holder lets go: what it ran may not have stopped yet."""
+        return self.owner is not None and self.claim_seq == self.done_seq
 
     @property
     def runs_at(self) -> int | None:
@@ -139,8 +168,8 @@ class Lane:
 
     def held_by(self, worker: str, epoch: int, last: int) -> bool:
         """The fence. An owner may come back to a lane that it lost in between, hence the epoch; an out lane's lease
-        goes on from delivery to delivery, hence the end of the batch."""
-        return self.owner == worker and self.epoch == epoch and self.claim_seq == last
+        goes on from delivery to delivery, and somebody else may end a batch, hence its own end."""
+        return self.owner == worker and self.epoch == epoch and self.done_seq < last
 
     # Transitions, in the order a message meets them.
 
@@ -324,10 +353,22 @@ class Lane:
         self._rearm(now)
 
     def stop(self, now: int) -> None:
-        """Everything up to here is given up, also what somebody runs: it is fenced from now on."""
+        """Everything up to here is given up, also what somebody runs: that is fenced, and still has to let go."""
         self.done_seq = self.claim_seq = self.next_seq
         self.attempt = self.failures = 0
         self.aside, self.late_seq = (), None
+        self._rearm(now)
+
+    def end(self, now: int) -> None:
+        """The batch has its outcome by somebody else's word. Whoever runs it is fenced, and still has to let go."""
+        self.done_seq = self.claim_seq
+        self.attempt = self.failures = 0
+        if self.aside:
+            self._absorb()
+        self._rearm(now)
+
+    def let_go(self, now: int) -> None:
+        """Its holder has nothing of it any more."""
         self._let_go(now)
 
     def renew(self) -> None:

@@ -11,6 +11,9 @@ from turnlane.model.value import value
 MessageOutcome = Literal["superseded", "refused", "dropped", "answer", "command"]
 """Of a message that is in no turn. The others have the outcome of their turn."""
 
+Role = Literal["person", "business", "operator"]
+"""Who speaks: the person whom the agent answers, or somebody who answers in its place."""
+
 CONVERSATION_BYTES_MAX = 512
 ORIGIN_ID_BYTES_MAX = 512
 SENDER_BYTES_MAX = 512
@@ -40,6 +43,9 @@ class Message:
     seq: int = 0
     """Its place in the conversation, from 1; 0 until it is stored."""
     accepted_at: int = 0
+    role: Role = "person"
+    answers: str | None = None
+    """The delivery of the question that this is the answer to, where the platform tells (a button). Not stored."""
 
     @property
     def id(self) -> str:
@@ -57,6 +63,7 @@ class Message:
             self.sent_at,
             seq,
             accepted_at,
+            self.role,
         )
 
 

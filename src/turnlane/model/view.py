@@ -38,6 +38,11 @@ class LaneView:
     claim_seq: int = 0
     """The end of the open batch, which runs or is tried again; equal to `done_seq` if there is none."""
 
+    @property
+    def is_ending(self) -> bool:
+        """Its turn was ended by somebody else than its holder, who has not let go of the lane yet."""
+        return self.owner is not None and self.claim_seq == self.done_seq
+
     @classmethod
     def of(cls, lane: Lane, now: int) -> LaneView:
         return cls(
@@ -114,6 +119,7 @@ class DeliveryView:
     attempt: int = 0
     receipt: str | None = None
     cause: str | None = None
+    options: tuple[str, ...] = ()
 
 
 @value
@@ -144,6 +150,8 @@ class Busy:
     waiting: int
     """Messages that no batch holds: said since the turn began, or left out of it."""
     on_busy: OnBusy
+    is_over: bool = False
+    """Somebody ended the turn, and the lane waits for its holder to let go."""
 
 
 @value

@@ -1021,6 +1021,45 @@ class BackendConformance:
         assert (await lane_of(backend)).state == "idle"
         assert await backend.deliveries(ALICE) == []
 
+    async def test_after_a_stop_nothing_starts_before_the_holder_has_let_go(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """What it ran may use the agent's session until it has really stopped."""
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        await backend.stop(ALICE)
+        await accept(backend, arrival("m-2"))
+        [turn] = await backend.busy(worker)
+        assert (turn.is_over, await backend.claim(worker, Kind.TURN)) == (True, [])
+        ended = await backend.commit(lease, answer("too late"), take_next=True)
+        assert ended.verdict in {"fenced", "superseded"}
+        assert ended.next is not None and origin_ids(ended.next) == ["m-2"]
+
+    async def test_a_stopped_turn_whose_holder_dies_holds_nobody_up(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        await claim_one(backend, await joined(backend, clock))
+        await backend.stop(ALICE)
+        await accept(backend, arrival("m-2"))
+        await expire(backend, pass_time)
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert (origin_ids(lease), lease.attempt) == (["m-2"], 1)
+
+    async def test_a_skipped_sending_is_not_overtaken_while_it_may_still_leave(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        first = await claim_one(backend, worker, Kind.OUT)
+        assert await backend.skip(ALICE, Kind.OUT)
+        assert await backend.claim(worker, Kind.OUT) == []
+        assert (await backend.commit(first, Delivered("r-1"))).verdict in {"fenced", "failed"}
+        second = await claim_one(backend, worker, Kind.OUT)
+        assert second.delivery is not None and second.delivery.text == "two"
+
     async def test_a_limit_is_counted_from_leases_and_leaves_with_them(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:

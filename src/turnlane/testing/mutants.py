@@ -56,6 +56,24 @@ MUTANTS = (
     ),
     # Fencing
     Mutant("anybody may write", f"{LANE}.held_by", "self.owner == worker and self.epoch == epoch", "self.owner"),
+    Mutant(
+        "the next turn starts while the stopped one still runs",
+        f"{LANE}.stop",
+        "self._rearm(now)",
+        "self._let_go(now)",
+    ),
+    Mutant(
+        "whoever was stopped keeps the lane for ever",
+        f"{TRANSACTION}._hear_the_end",
+        "self._let_go(lane)",
+        "pass",
+    ),
+    Mutant(
+        "a dead worker's stopped turn is run again",
+        f"{TRANSACTION}._take_back",
+        "if lane.is_hollow:",
+        "if False:",
+    ),
     Mutant("the epoch is not checked", f"{LANE}.held_by", " and self.epoch == epoch", ""),
     Mutant(
         "the owner is not checked, nor the epoch",
@@ -63,9 +81,7 @@ MUTANTS = (
         "self.owner == worker and self.epoch == epoch",
         "True",
     ),
-    Mutant(
-        "a lease that went on still settles the last delivery", f"{LANE}.held_by", " and self.claim_seq == last", ""
-    ),
+    Mutant("a lease that went on still settles the last delivery", f"{LANE}.held_by", " and self.done_seq < last", ""),
     Mutant("a claim keeps the epoch", f"{LANE}.claim", "self.epoch += 1", "self.epoch = max(1, self.epoch)"),
     Mutant(
         "losing the owner grows the epoch",
@@ -219,7 +235,6 @@ MUTANTS = (
     ),
     Mutant("an interrupt keeps refusing", f"{LANE}.dissolve", "self.late_seq = None", "pass"),
     # Commands
-    Mutant("who is stopped may still write", f"{LANE}.stop", "self._let_go(now)", "self._rearm(now)"),
     Mutant(
         "stopping leaves what waits",
         f"{LANE}.stop",
@@ -234,7 +249,7 @@ MUTANTS = (
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
     # Operators
     Mutant("a retry on demand waits all the same", f"{LANE}.hurry", "self.retry_at = now", "pass"),
-    Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(lane, SKIPPED)", "pass"),
+    Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(", "(lambda *_, **__: None)("),
     Mutant("patience is for one conversation alone", f"{TRANSACTION}._retry", "outcome.holds_account and", "False and"),
     Mutant("a shorter hold replaces a longer one", f"{TRANSACTION}._hold", "if until >", "if True or until >"),
     # Fairness
@@ -303,7 +318,10 @@ MUTANTS = (
     ),
     Mutant("take_next ignores pause", f"{TRANSACTION}._go_on", " and not lane.paused", ""),
     Mutant(
-        "giving up leaves the lane stuck", f"{TRANSACTION}._give_up", "self._complete(lane)", "lane.park(self._now)"
+        "giving up leaves the lane stuck",
+        f"{TRANSACTION}._give_up",
+        "self._complete(lane, still_runs=still_runs)",
+        "lane.park(self._now)",
     ),
     Mutant("usage is lost when a session is reused", f"{SESSION}.after_turn", "self.usage + usage", "usage"),
     Mutant("a new session inherits old tokens", f"{SESSION}.after_turn", "handle != self.handle", "False"),

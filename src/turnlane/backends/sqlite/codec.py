@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
-from turnlane.model.lane import Kind, Lane
+from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.places import Places
 from turnlane.model.policy import Policy, Queue
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy).decode
 _attachments = msgspec.json.Decoder(tuple[Attachment, ...]).decode
 _strings = msgspec.json.Decoder(tuple[str, ...]).decode
-_more = msgspec.json.Decoder(tuple[Places, int | None, bool, str, int | None, str]).decode
+_more = msgspec.json.Decoder(tuple[Places, int | None, bool, str, int | None, str, Rare | None]).decode
 noted_from_text = msgspec.json.Decoder(list[list[Fact]]).decode
 
 
@@ -108,7 +108,7 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
     id_, kind, key, next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at = row[:11]
     owner, epoch, claimed_at, policy_number, failures, retry_at, paused, parked, _, more = row[11:21]
     policy = policies.policy(policy_number)
-    aside, late_seq, renewed, user, under, runs_for = _more(more)
+    aside, late_seq, renewed, user, under, runs_for, rare = _more(more)
     lane = StoredLane(
         KINDS[kind],
         key,
@@ -134,6 +134,7 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         None if under is None else policies.policy(under),
         runs_for,
         renewed,
+        NOTHING_RARE if rare is None else rare,
         id_,
     )
     lane.steady = steady_part(lane)
@@ -172,19 +173,21 @@ def steady_part(lane: StoredLane) -> Row:
         lane.user,
         lane.runs_under,
         lane.runs_for,
+        lane.rare,
     )
 
 
 def steady_columns(lane: StoredLane, policies: Policies) -> Row:
     under = None if lane.runs_under is None else policies.number(lane.runs_under)
-    more = (lane.aside, lane.late_seq, lane.renewed, lane.user, under, lane.runs_for)
+    rare = None if lane.rare is NOTHING_RARE or lane.rare == NOTHING_RARE else lane.rare
+    more = (lane.aside, lane.late_seq, lane.renewed, lane.user, under, lane.runs_for, rare)
     steady = (policies.number(lane.policy), lane.failures, lane.retry_at, lane.paused, lane.parked)
     return (*steady, lane.policy.queue, to_text(more))
 
 
 def runs_as(policy: int, more: str, policies: Policies) -> tuple[Queue, str]:
     """Of a lane that is held: the queue and the user that it was claimed for."""
-    _, _, _, _, under, user = _more(more)
+    _, _, _, _, under, user, _ = _more(more)
     return policies.policy(policy if under is None else under).queue, user
 
 
@@ -206,7 +209,7 @@ def message_row(lane: int, message: Message) -> Row:
 
 
 def message_from(row: Row, conversation: str) -> Message:
-    _, seq, accepted_at, origin_id, sender, sent_at, text, attachments = row
+    _, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role = row
     return Message(
         channel_of(conversation),
         origin_id,
@@ -217,6 +220,7 @@ def message_from(row: Row, conversation: str) -> Message:
         sent_at,
         seq,
         accepted_at,
+        role or "person",
     )
 
 
@@ -250,7 +254,8 @@ def settled_row(lane: StoredLane, state: DeliveryState, at: int, receipt: str | 
 
 def delivery_from(row: Row, conversation: str) -> Delivery:
     _, seq, id_, kind, turn, part, parts, text, in_reply_to, queued_at = row[:10]
-    return Delivery(id_, conversation, text, kind, turn, part, parts, _strings(in_reply_to), seq, queued_at)
+    said = Delivery(id_, conversation, text, kind, turn, part, parts, _strings(in_reply_to), seq, queued_at)
+    return said if row[16] is None else replace(said, options=_strings(row[16]))
 
 
 def delivery_view_from(row: Row) -> DeliveryView:
@@ -271,6 +276,7 @@ def delivery_view_from(row: Row) -> DeliveryView:
         _,
         receipt,
         cause,
+        options,
         key,
     ) = row
     return DeliveryView(
@@ -289,6 +295,7 @@ def delivery_view_from(row: Row) -> DeliveryView:
         attempt=attempt,
         receipt=receipt,
         cause=cause,
+        options=() if options is None else _strings(options),
     )
 
 

@@ -29,7 +29,7 @@ INSERT INTO tenant VALUES (?, ?, ?) ON CONFLICT (kind, tenant) DO UPDATE SET ser
 SELECT account, until FROM hold
 
 -- name: save_hold
-INSERT INTO hold VALUES (?, ?) ON CONFLICT (account) DO UPDATE SET until = excluded.until
+INSERT INTO hold (account, until) VALUES (?, ?) ON CONFLICT (account) DO UPDATE SET until = excluded.until
 
 -- name: lanes_of
 -- Served by lane_owner.
@@ -74,6 +74,11 @@ INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES (?, ?, ?, ?, ?)
 INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
 VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
 
+-- name: insert_message_by
+-- Somebody else than the person: seldom, so that the others carry one value less.
+INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role)
+VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1), ?)
+
 -- name: settle_messages
 UPDATE message SET outcome = ? WHERE lane = ? AND seq BETWEEN ? AND ? AND outcome IS NULL
 
@@ -82,7 +87,7 @@ SELECT outcome FROM message WHERE lane = ? AND seq = ?
 
 -- name: messages_of_batches
 -- The batches of many lanes at once; each range is [lane, first, last].
-SELECT m.lane, m.seq, m.accepted_at, m.origin_id, m.sender, m.sent_at, m.text, m.attachments
+SELECT m.lane, m.seq, m.accepted_at, m.origin_id, m.sender, m.sent_at, m.text, m.attachments, m.role
 FROM json_each(?1) AS batch
 CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.value ->> 1 AND batch.value ->> 2
 
@@ -114,7 +119,10 @@ WHERE s.agent = ?1 AND s.handle = ?2 AND s.lane != ?3
 UPDATE session SET shared = 1 WHERE agent = ?1 AND handle = ?2
 
 -- name: insert_delivery
-INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL)
+INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL, NULL)
+
+-- name: insert_question
+INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL, ?)
 
 -- name: settle_delivery
 UPDATE delivery SET
@@ -222,11 +230,11 @@ ORDER BY id LIMIT ?3 OFFSET ?4
 SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
 
 -- name: view_messages
-SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
+SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role
 FROM message WHERE lane = ? ORDER BY seq DESC LIMIT ?
 
 -- name: view_messages_of_turn
-SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments
+SELECT lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role
 FROM message WHERE lane = ? AND seq BETWEEN ? AND ? AND outcome IS NULL ORDER BY seq
 
 -- name: view_outcomes

@@ -212,7 +212,10 @@ class SqliteRows:
         row = codec.message_row(lane.id, message)
         origin = (lane.id, message.seq, message.accepted_at, message.channel, message.origin_id)
         self._writes["insert_origin"].append(origin)
-        self._writes["insert_message"].append(row)
+        if message.role == "person":
+            self._writes["insert_message"].append(row)
+        else:
+            self._writes["insert_message_by"].append((*row, message.role))
 
     def settle_messages(self, lane: StoredLane, first: int, last: int, outcome: MessageOutcome) -> None:
         for seq in range(first, last + 1):
@@ -271,7 +274,11 @@ class SqliteRows:
 
     def add_delivery(self, lane: StoredLane, delivery: Delivery) -> None:
         self._deliveries[lane.id, delivery.seq] = delivery
-        self._writes["insert_delivery"].append(codec.delivery_row(lane.id, delivery))
+        row = codec.delivery_row(lane.id, delivery)
+        if not delivery.options:
+            self._writes["insert_delivery"].append(row)
+        else:
+            self._writes["insert_question"].append((*row, to_text(delivery.options)))
 
     def settle_delivery(
         self, lane: StoredLane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None

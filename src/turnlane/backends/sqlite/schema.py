@@ -37,7 +37,20 @@ def _let_lanes_do_more(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE hold (account TEXT NOT NULL PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID")
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more)
+def _let_turns_ask(connection: sqlite3.Connection) -> None:
+    """A turn may ask the person, people of the business may speak too, and an account may have a rate."""
+    connection.execute("UPDATE lane SET more = json_insert(more, '$[#]', NULL)")
+    connection.execute("ALTER TABLE message ADD COLUMN role TEXT")
+    connection.execute("ALTER TABLE delivery ADD COLUMN options TEXT")
+    connection.execute("ALTER TABLE hold ADD COLUMN next_at INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "CREATE TABLE question (lane INTEGER NOT NULL, turn INTEGER NOT NULL, number INTEGER NOT NULL, "
+        "text TEXT NOT NULL, options TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER, "
+        "answer TEXT, answered_by TEXT, answered_at INTEGER, PRIMARY KEY (lane, turn, number)) WITHOUT ROWID"
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)

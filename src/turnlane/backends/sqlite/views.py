@@ -147,7 +147,7 @@ class Views:
     def busy(self, worker: str) -> list[Busy]:
         lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["lanes_of"], (worker,))]
         turns = [lane for lane in lanes if lane.kind is Kind.TURN]
-        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy) for lane in turns]
+        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow) for lane in turns]
 
     def waiting(self, conversation: str) -> list[Message]:
         rows = self._execute(SQL["view_lanes_of"], (conversation,))

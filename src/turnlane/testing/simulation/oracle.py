@@ -238,7 +238,10 @@ class Oracle:
         named = {(lease.kind, lease.key, lease.epoch) for lease in held}
         for lane, holder in self._held_by(worker):
             if holder.since < now - term_ms and (lane.kind, lane.key, holder.epoch) not in named:
-                self._given_back(lane, now, by_commit=False)
+                if lane.batch is None:
+                    self._heard_the_end(lane, holder.epoch)
+                else:
+                    self._given_back(lane, now, by_commit=False)
 
     def left(self, worker: str, now: int) -> None:
         account = self.workers[worker]
@@ -246,8 +249,11 @@ class Oracle:
             return
         account.dead = True
         self.events["worker.left"] += 1
-        for lane, _ in self._held_by(worker):
-            self._stopped(lane, now, by_commit=False)
+        for lane, holder in self._held_by(worker):
+            if lane.batch is None:
+                self._heard_the_end(lane, holder.epoch)
+            else:
+                self._stopped(lane, now, by_commit=False)
 
     def reaped(self, now: int, *, answer: int) -> None:
         for account in self.workers.values():
@@ -257,7 +263,10 @@ class Oracle:
         orphans = [lane for lane in self._accounts() if lane.holder and self.workers[lane.holder.worker].dead]
         require_same(answer, len(orphans), "reap says how many lanes it took back")
         for lane in orphans:
-            self._lost(lane, now)
+            if lane.batch is None and lane.holder is not None:
+                self._heard_the_end(lane, lane.holder.epoch)
+            else:
+                self._lost(lane, now)
 
     def may_claim(self, worker: str, now: int) -> bool:
         account = self.workers[worker]
@@ -346,6 +355,7 @@ class Oracle:
             self.events["turn.superseded"] += 1
             if lane.holder is not None:
                 self._let_go(lane, "superseded", by_commit=False)
+                lane.holder = lane.former  # until it has let go, nothing of this lane starts
             lane.batch = None
         self.outcomes.update({(lane.key, item.seq): "superseded" for item in lane.waiting})
         lane.waiting, lane.late = [], []
@@ -533,6 +543,7 @@ class Oracle:
             expected = self._end(lane, lease, outcome, now)
             require_same(answer, expected, "a commit under a valid lease does what it says", outcome)
             return self._goes_on(lane, lease) if take_next and expected == "sent" else None
+        self._heard_the_end(lane, lease.epoch)
         if answer == "fenced":
             self.events["turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"] += 1
         if ending.by_commit:
@@ -540,6 +551,12 @@ class Oracle:
         else:
             require(answer in {"fenced", ending.verdict}, "I3 a stale lease changes nothing", lease, outcome, answer)
         return None
+
+    @staticmethod
+    def _heard_the_end(lane: Account, epoch: int) -> None:
+        """Of a batch that somebody else ended: its holder has stopped, and the next one may start."""
+        if lane.batch is None and lane.holder is not None and lane.holder.epoch == epoch:
+            lane.holder, lane.former = None, lane.holder
 
     def _goes_on(self, lane: Account, lease: Lease) -> Account | None:
         if not lane.waiting or lane.paused:
@@ -776,6 +793,7 @@ class Oracle:
             return
         if lane.holder is not None:
             self._given_up(lane, now, by_commit=False, cause=SKIPPED)
+            lane.holder = lane.former  # as with a stop
             return
         if kind is Kind.OUT:
             views, place = self.deliveries[key], lane.batch.items[0].seq - 1

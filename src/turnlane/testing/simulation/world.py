@@ -337,9 +337,10 @@ class World:
         lease, now = call.lease, self._clock.now()
         self._note(f"commit {answer.verdict}", worker.id, lease.kind.name, f"{lease.key} e{lease.epoch}", call.outcome)
         self.tally[answer.verdict] += 1
-        ended_before = (lease.kind, lease.key, lease.epoch, lease.number) in self._oracle.endings
+        lane = self._oracle.accounts[lease.kind, lease.key]
+        holder = lane.holder
         goes_on = self._oracle.committed(lease, call.outcome, now, answer=answer.verdict, take_next=call.take_next)
-        if not ended_before:
+        if lane.holder is not holder:
             self._expect_due(lease.kind, lease.key)
         if goes_on is not None:
             self._oracle.went_on(answer.next, goes_on)
