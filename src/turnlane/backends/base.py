@@ -156,6 +156,13 @@ class Backend(Protocol):
         Returns how many. 0 if there are none, or the lease is not valid any more. A commit does the same for the rest.
         """
 
+    async def hold_outbox(self, lease: Lease) -> bool:
+        """Whether the holder of this turn may show its answer now, before it is whole. Asked before each showing.
+
+        True: the lease is valid, nothing waits in the conversation's outbox, and its holder holds that, too, until the
+        turn ends or something is to be sent, which never waits for this. False: not now; nothing was changed.
+        """
+
     # Steering
 
     async def stop(self, conversation: str) -> bool:

@@ -314,6 +314,9 @@ class MemoryBackend:
     async def refuse_late(self, lease: Lease) -> int:
         return self._run(lambda t: t.refuse_late(lease))
 
+    async def hold_outbox(self, lease: Lease) -> bool:
+        return self._run(lambda t: t.hold_outbox(lease))
+
     async def stop(self, conversation: str) -> bool:
         return self._run(lambda t: t.stop(conversation))
 

@@ -75,8 +75,9 @@ class Transaction:
         known = {(lease.kind, lease.key, lease.epoch) for lease in held}
         for lane in self._rows.lanes_of(worker):
             claimed_long_ago = lane.claimed_at is not None and lane.claimed_at < self._now - term_ms
-            if claimed_long_ago and (lane.kind, lane.key, lane.epoch) not in known:
+            if claimed_long_ago and lane.held_under not in known:
                 self._give_back(lane, cause="the answer to its claim was lost")
+                self._hide(lane)
         return True
 
     def leave(self, worker: str) -> None:
@@ -85,7 +86,8 @@ class Transaction:
             return
         self._rows.save_worker(replace(row, live=False))
         for lane in self._rows.lanes_of(worker):
-            self._release(lane)
+            if lane.owner is not None:  # else what was said for another one of them has ended what it shows
+                self._release(lane)
         self._note("worker.left", None, worker)
 
     def reap(self) -> int:
@@ -94,7 +96,8 @@ class Transaction:
             self._note("worker.lost", None, row.id)
         lanes = self._rows.lanes_of_the_dead()
         for lane in lanes:
-            self._take_back(lane)
+            if lane.owner is not None:  # as above
+                self._take_back(lane)
         return len(lanes)
 
     def _take_back(self, lane: Lane) -> None:
@@ -252,6 +255,7 @@ class Transaction:
     def _hear_the_end(self, lane: Lane | None, lease: Lease) -> None:
         if lane is not None and lane.is_hollow and (lane.owner, lane.epoch) == (lease.worker, lease.epoch):
             self._let_go(lane)
+            self._hide(lane)
 
     def _already(self, lane: Lane | None, lease: Lease) -> Verdict:
         """The lease is not valid any more. If that is because of this very commit, repeat its answer."""
@@ -282,6 +286,7 @@ class Transaction:
             return self._answer(lane, lease, outcome.reply, self._steer(lane, outcome.through))
         if isinstance(outcome, Delivered):
             return self._settle(lane, lease, outcome.receipt, taker)
+        self._hide(lane)
         match outcome:
             case RetryLater():
                 return self._retry(lane, lease, outcome)
@@ -334,6 +339,30 @@ class Transaction:
             self._rows.save_lane(lane)
         return len(late)
 
+    # Showing what there is of an answer
+
+    def hold_outbox(self, lease: Lease) -> bool:
+        lane = self._rows.lane(lease.kind, lease.key)
+        if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last) or not self._may_claim(lease.worker):
+            return False
+        if self._rows.holds().get(lane.policy.tenant, 0) > self._now:
+            return False
+        out = self._lane(OUT, lane.key, lane.policy)
+        if out.owner is None and not (out.pending or out.paused or out.parked):
+            out.show(lease.worker, lease.epoch, self._now)
+            self._rows.save_lane(out)
+        return out.rare.shows == lease.epoch and not out.paused
+
+    def _may_claim(self, worker: str) -> bool:
+        row = self._rows.worker(worker)
+        return row is not None and row.live and row.alive_until > self._now
+
+    def _hide(self, lane: Lane) -> None:
+        """The turn's holder lets go of it, and so of the outbox if it held that to show the answer."""
+        out = self._rows.lane(OUT, lane.key) if lane.kind is TURN else None
+        if out is not None and out.rare.shows is not None:
+            self._let_go(out)
+
     def _complete(self, lane: Lane, *, still_runs: bool = False) -> None:
         """The turn is over, whatever came of it; `still_runs`: though its holder does not know yet."""
         if lane.late_seq is not None:
@@ -357,6 +386,7 @@ class Transaction:
     def _queue_deliveries(self, lane: Lane, messages: Sequence[Message], reply: Reply) -> int:
         parts = reply.parts
         if not parts:
+            self._hide(lane)
             return 0
         out = self._lane(OUT, lane.key, lane.policy)
         in_reply_to = tuple([message.origin_id for message in messages])

@@ -7,13 +7,14 @@ below is one transition of it; nothing here reads a clock or a store. What alway
     the open batch is (done_seq, claim_seq] without what is aside; it stays the same over retries
     whatever is aside lies after done_seq, and after done_seq + 1 while no batch is open
     due_at is set if and only if something waits and nobody holds, pauses or parks the lane
-    a lane that is held without a batch is hollow: its batch was ended by somebody else, and its holder has not let go
+    a lane that is held without a batch is hollow: its batch was ended by somebody else, and its holder has not let go;
+    or it is an out lane with nothing to send, held by whoever runs the turn and shows what there is of the answer
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
 from typing import Literal
@@ -53,6 +54,8 @@ class Rare:
     """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
     on_busy: OnBusy | None = None
     """Of this conversation alone, whatever its route says."""
+    shows: int | None = None
+    """An out lane that is held without a batch: the epoch of the turn whose growing answer its holder shows."""
 
 
 NOTHING_RARE = Rare()
@@ -129,7 +132,8 @@ class Lane:
 
     @property
     def is_hollow(self) -> bool:
-        """Held without a batch. Nothing starts until the holder lets go: what it ran may not have stopped yet."""
+        """Held without a batch. Nothing starts until the holder lets go: what it ran may not have stopped yet. (Only
+        what is shown of an answer holds nobody up: `arrive` ends that.)"""
         return self.owner is not None and self.claim_seq == self.done_seq
 
     @property
@@ -141,6 +145,11 @@ class Lane:
     def held_epoch(self) -> int:
         """Under which lease something is written now. 0: under nobody's."""
         return self.epoch if self.owner is not None else 0
+
+    @property
+    def held_under(self) -> tuple[Kind, str, int]:
+        """The lease that its holder has to name. An outbox in which an answer is shown is held by that of the turn."""
+        return (self.kind, self.key, self.epoch) if self.rare.shows is None else (TURN, self.key, self.rare.shows)
 
     @property
     def takeovers(self) -> int:
@@ -185,6 +194,9 @@ class Lane:
             self.ready_at = policy.ready_at(first, now, waiting)
         else:
             self.ready_at = now
+            if self.owner is not None and self.rare.shows is not None:
+                # What is shown can wait; what is to be said cannot.
+                self.hide(now)
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
         self._wake_by(self.runs_at)
         return self.next_seq
@@ -286,6 +298,20 @@ class Lane:
         self.attempt, self.failures = 1, 0
         self._open_batch()
 
+    def show(self, worker: str, turn_epoch: int, now: int) -> None:
+        """Nothing is to be sent, so whoever runs the turn may hold the out lane and show its answer as it grows."""
+        assert self.kind is OUT and self.owner is None and self.next_seq == self.done_seq
+        self.owner = worker
+        self.runs_under, self.runs_for = self.policy, self.user
+        self.claimed_at = now
+        self.epoch += 1
+        self.rare = replace(self.rare, shows=turn_epoch)
+
+    def hide(self, now: int) -> None:
+        """Nothing more is shown; what is to be sent may be."""
+        self.rare = replace(self.rare, shows=None)
+        self._let_go(now)
+
     def widen(self, through: int, first_at: int | None) -> None:
         """Messages up to `through` were handed into the running turn and belong to it. `first_at`: of the next one."""
         assert self.claim_seq <= through <= self.next_seq
@@ -369,7 +395,10 @@ class Lane:
 
     def let_go(self, now: int) -> None:
         """Its holder has nothing of it any more."""
-        self._let_go(now)
+        if self.rare.shows is not None:
+            self.hide(now)
+        else:
+            self._let_go(now)
 
     def renew(self) -> None:
         """The next turn starts a new session."""

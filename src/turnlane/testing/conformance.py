@@ -1060,6 +1060,123 @@ class BackendConformance:
         second = await claim_one(backend, worker, Kind.OUT)
         assert second.delivery is not None and second.delivery.text == "two"
 
+    # Showing an answer before it is whole ----------------------------------------------------------------------------
+
+    async def test_who_runs_the_turn_may_show_its_answer_and_the_reply_leaves_at_once(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        assert [await backend.hold_outbox(lease) for _ in range(2)] == [True, True]
+        outbox = await lane_of(backend, kind=Kind.OUT)
+        assert (outbox.owner, outbox.epoch, outbox.pending) == (worker, 1, 0)
+        await backend.commit(lease, answer("whole"))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        assert (sending.epoch, sending.attempt, sending.in_doubt) == (2, 1, False)
+        await backend.commit(sending, Delivered())
+        assert await texts_sent(backend) == ["whole"]
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            answer(None),
+            RetryLater(0, "boom"),
+            GaveUp("no"),
+            Released(),
+            Parked("nobody"),
+            Superseded(set_aside=False, cause="interrupted"),
+        ],
+        ids=lambda outcome: type(outcome).__name__,
+    )
+    async def test_however_a_turn_ends_nothing_of_it_is_shown_any_more(
+        self, backend: Backend, clock: Clock, outcome: Outcome
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert await backend.hold_outbox(lease)
+        await backend.commit(lease, outcome)
+        assert (await lane_of(backend, kind=Kind.OUT)).owner is None
+        assert not await backend.hold_outbox(lease)
+
+    async def test_nothing_is_shown_while_something_is_to_be_said(self, backend: Backend, clock: Clock) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        first = await backend.commit(await claim_one(backend, worker), answer("before"))
+        assert first.verdict == "answered"
+        await accept(backend, arrival("m-2"))
+        lease = await claim_one(backend, worker)
+        assert not await backend.hold_outbox(lease)
+        sending = await claim_one(backend, worker, Kind.OUT)
+        assert not await backend.hold_outbox(lease)
+        await backend.commit(sending, Delivered())
+        assert await backend.hold_outbox(lease)
+
+    async def test_what_is_to_be_said_never_waits_for_what_is_shown(self, backend: Backend, clock: Clock) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        assert await backend.hold_outbox(lease)
+        await accept(backend, replace(arrival("m-2"), command="status"))
+        notice = await claim_one(backend, worker, Kind.OUT)
+        assert not await backend.hold_outbox(lease)
+        await backend.commit(notice, Delivered())
+        assert await backend.hold_outbox(lease)
+
+    async def test_nothing_is_shown_where_nothing_may_be_sent(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        assert await backend.hold_outbox(lease)
+        await backend.pause(ALICE, Kind.OUT)
+        assert not await backend.hold_outbox(lease)
+        await backend.resume(ALICE, Kind.OUT)
+        assert await backend.hold_outbox(lease)
+        await accept(backend, arrival("m-2", BOB))
+        await backend.commit(await claim_one(backend, worker), answer())
+        slow_down = RetryLater(clock.now() + 200, "slow down", holds_account=True)
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), slow_down)
+        assert not await backend.hold_outbox(lease)
+        await pass_time(250)
+        assert await backend.hold_outbox(lease)
+
+    async def test_nobody_shows_anything_of_a_turn_that_it_lost(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        stale = await claim_one(backend, await joined(backend, clock))
+        assert await backend.hold_outbox(stale)
+        assert await expire(backend, pass_time) == 2
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert [await backend.hold_outbox(stale), await backend.hold_outbox(lease)] == [False, True]
+        assert not await backend.hold_outbox(stale)
+
+    async def test_a_turn_that_was_stopped_shows_nothing_more(self, backend: Backend, clock: Clock) -> None:
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, await joined(backend, clock))
+        assert await backend.hold_outbox(lease)
+        await backend.stop(ALICE)
+        assert not await backend.hold_outbox(lease)
+        await backend.commit(lease, answer("too late"))
+        assert (await lane_of(backend, kind=Kind.OUT)).owner is None
+
+    async def test_renewing_leaves_the_outbox_to_who_names_the_turn(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker)
+        assert await backend.hold_outbox(lease)
+        for _ in range(3):
+            await pass_time(TERM_MS // 2)
+            assert await backend.renew(worker, TERM_MS, [lease])
+        assert (await lane_of(backend, kind=Kind.OUT)).epoch == 1
+        assert await backend.hold_outbox(lease)
+        await backend.renew(worker, TERM_MS, [])
+        assert (await lane_of(backend, kind=Kind.OUT)).owner is None
+
     async def test_a_limit_is_counted_from_leases_and_leaves_with_them(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:

@@ -252,6 +252,17 @@ MUTANTS = (
     Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(", "(lambda *_, **__: None)("),
     Mutant("patience is for one conversation alone", f"{TRANSACTION}._retry", "outcome.holds_account and", "False and"),
     Mutant("a shorter hold replaces a longer one", f"{TRANSACTION}._hold", "if until >", "if True or until >"),
+    # Showing an answer before it is whole
+    Mutant("what is to be said waits for what is shown", f"{LANE}.arrive", "self.hide(now)", "pass"),
+    Mutant("a turn that is over still holds the outbox", f"{TRANSACTION}._hide", "self._let_go(out)", "pass"),
+    Mutant(
+        "renewing takes the outbox from who shows",
+        f"{LANE}.held_under",
+        "if self.rare.shows is None else (TURN, self.key, self.rare.shows)",
+        "",
+    ),
+    Mutant("who lost the turn shows on", f"{TRANSACTION}.hold_outbox", "not lane.held_by", "lane.held_by is None and "),
+    Mutant("an answer is shown while the account is held", f"{TRANSACTION}.hold_outbox", "> self._now", "> 1 << 62"),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

@@ -207,6 +207,10 @@ class SqliteBackend:
         refused: int = await self._call(Transaction.refuse_late, (lease,), [(TURN, lease.key), (OUT, lease.key)])
         return refused
 
+    async def hold_outbox(self, lease: Lease) -> bool:
+        held: bool = await self._call(Transaction.hold_outbox, (lease,), [(TURN, lease.key), (OUT, lease.key)])
+        return held
+
     # Steering
 
     async def stop(self, conversation: str) -> bool:

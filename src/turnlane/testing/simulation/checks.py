@@ -26,6 +26,7 @@ EVENTS_PAGE = 97
 
 def check_lanes(oracle: Oracle, views: Sequence[LaneView], latest_now: int) -> None:
     """`latest_now` is the highest that the wall clock ever stood."""
+    oracle.end_what_is_shown()
     oracle.check_limits()
     require_same(len(views), len(oracle.accounts), "a lane for each conversation that was heard of")
     patience_ms = max(

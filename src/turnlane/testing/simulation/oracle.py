@@ -111,6 +111,8 @@ class Account:
     epoch: int = 0
     paused: bool = False
     parked: bool = False
+    shown_under: int | None = None
+    """Of an outbox: the epoch of the turn whose holder holds it too, to show what there is of the answer."""
 
     def __repr__(self) -> str:
         waiting = [item.seq for item in self.waiting]
@@ -148,6 +150,7 @@ class Account:
         self.policy = policy
         self.arrived += 1
         self.waiting.append(item)
+        self.show_no_more()
         self.user = item.sender if isinstance(item, Message) else ""
         if self.kind is Kind.OUT or len(self.waiting) >= self.most:
             self.quiet_at = now
@@ -155,6 +158,10 @@ class Account:
             first = self.waiting[0]
             assert isinstance(first, Message)
             self.quiet_at = min(now + policy.debounce_ms, first.accepted_at + policy.max_wait_ms)
+
+    def show_no_more(self) -> None:
+        if self.shown_under is not None:
+            self.holder, self.former, self.shown_under = None, self.holder, None
 
     def judge_lateness(self, message: Message) -> None:
         if self.policy.on_busy != "reject":
@@ -237,6 +244,8 @@ class Oracle:
         account.alive_until = now + term_ms
         named = {(lease.kind, lease.key, lease.epoch) for lease in held}
         for lane, holder in self._held_by(worker):
+            if lane.shown_under is not None:
+                continue  # comes and goes with its turn
             if holder.since < now - term_ms and (lane.kind, lane.key, holder.epoch) not in named:
                 if lane.batch is None:
                     self._heard_the_end(lane, holder.epoch)
@@ -250,6 +259,8 @@ class Oracle:
         account.dead = True
         self.events["worker.left"] += 1
         for lane, holder in self._held_by(worker):
+            if lane.holder is not holder:
+                continue  # an outbox that another one's end has freed
             if lane.batch is None:
                 self._heard_the_end(lane, holder.epoch)
             else:
@@ -263,7 +274,9 @@ class Oracle:
         orphans = [lane for lane in self._accounts() if lane.holder and self.workers[lane.holder.worker].dead]
         require_same(answer, len(orphans), "reap says how many lanes it took back")
         for lane in orphans:
-            if lane.batch is None and lane.holder is not None:
+            if lane.holder is None:
+                continue  # as above
+            if lane.batch is None:
                 self._heard_the_end(lane, lane.holder.epoch)
             else:
                 self._lost(lane, now)
@@ -556,7 +569,32 @@ class Oracle:
     def _heard_the_end(lane: Account, epoch: int) -> None:
         """Of a batch that somebody else ended: its holder has stopped, and the next one may start."""
         if lane.batch is None and lane.holder is not None and lane.holder.epoch == epoch:
+            lane.shown_under = None
             lane.holder, lane.former = None, lane.holder
+
+    def outbox_held(self, lease: Lease, now: int, *, answer: bool) -> None:
+        """Who runs a turn may show what there is of the answer, as long as nothing else is to be said."""
+        turn = self.accounts[Kind.TURN, lease.key]
+        runs = turn.batch is not None and turn.holder is not None and turn.holder.epoch == lease.epoch
+        may = runs and self.may_claim(lease.worker, now) and self.holds[turn.policy.tenant] <= now
+        if not may:
+            require(not answer, "nobody stale shows anything, nor while the account is held", lease)
+            return
+        out = self._account(Kind.OUT, lease.key, turn.policy)
+        if out.holder is None and not (out.pending or out.paused or out.parked):
+            out.epoch += 1
+            out.holder = Holder(lease.worker, out.epoch, now, out.policy.agent, out.policy, out.user)
+            out.shown_under = lease.epoch
+        may_show = out.shown_under == lease.epoch and not out.paused
+        require_same(answer, may_show, "an answer is shown while nothing else is to be said", lease, out)
+
+    def end_what_is_shown(self) -> None:
+        """After every step: whoever has let go of its turn shows nothing of it any more."""
+        for out in self._accounts():
+            if out.shown_under is not None:
+                turn = self.accounts[Kind.TURN, out.key]
+                if turn.holder is None or turn.holder.epoch != out.shown_under:
+                    out.show_no_more()
 
     def _goes_on(self, lane: Account, lease: Lease) -> Account | None:
         if not lane.waiting or lane.paused:

@@ -108,6 +108,7 @@ class World:
             self.people_write: 18,
             self.a_worker_claims: 24,
             self.a_worker_finishes: 26,
+            self.a_worker_shows_an_answer: 6,
             self.workers_renew: 7,
             self.somebody_reaps: 6,
             self.time_passes: 12,
@@ -320,6 +321,18 @@ class World:
             self._note("refuse late", lease.kind.name, f"{lease.key} e{lease.epoch}", refused)
             self.tally["refused late"] += refused
             self._oracle.refused_late(lease, self._clock.now(), answer=refused)
+
+    async def a_worker_shows_an_answer(self) -> None:
+        """Before it is whole. Some try who have lost the turn or have something else to say, and must not."""
+        busy = [lease for worker in self._awake() for lease in worker.names if lease.kind is Kind.TURN]
+        loud = {lane.key for lane in self._oracle.accounts.values() if lane.kind is Kind.OUT and lane.pending}
+        quiet = [lease for lease in busy if lease.key not in loud]
+        if busy:
+            lease = self._chance.choice(quiet if quiet and self._chance.random() < 0.8 else busy)
+            held = await self._backend.hold_outbox(lease)
+            self._note("hold outbox", f"{lease.key} e{lease.epoch}", held)
+            self.tally["shown"] += held
+            self._oracle.outbox_held(lease, self._clock.now(), answer=held)
 
     async def _commit(self, worker: SimulatedWorker, call: Call) -> None:
         doubled = self._chance.random() < 0.05
