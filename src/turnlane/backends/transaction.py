@@ -85,19 +85,17 @@ class Transaction:
         if row is None or not row.live:
             return
         self._rows.save_worker(replace(row, live=False))
-        for lane in self._rows.lanes_of(worker):
-            if lane.owner is not None:  # else what was said for another one of them has ended what it shows
-                self._release(lane)
+        for lane in sorted(self._rows.lanes_of(worker), key=_outboxes_first):
+            self._release(lane)
         self._note("worker.left", None, worker)
 
     def reap(self) -> int:
         for row in self._rows.lapsed_workers(self._now):
             self._rows.save_worker(replace(row, live=False))
             self._note("worker.lost", None, row.id)
-        lanes = self._rows.lanes_of_the_dead()
+        lanes = sorted(self._rows.lanes_of_the_dead(), key=_outboxes_first)
         for lane in lanes:
-            if lane.owner is not None:  # as above
-                self._take_back(lane)
+            self._take_back(lane)
         return len(lanes)
 
     def _take_back(self, lane: Lane) -> None:
@@ -582,3 +580,8 @@ class Transaction:
         noun, place = ("turn", lane.number) if lane.kind is TURN else ("delivery", lane.claim_seq)
         why = () if retry_at is None else (cause, retry_at)
         self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)
+
+
+def _outboxes_first(lane: Lane) -> bool:
+    """The end of a turn may say something, which changes its outbox: first that is judged as its holder left it."""
+    return lane.kind is not OUT

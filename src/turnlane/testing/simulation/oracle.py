@@ -259,8 +259,6 @@ class Oracle:
         account.dead = True
         self.events["worker.left"] += 1
         for lane, holder in self._held_by(worker):
-            if lane.holder is not holder:
-                continue  # an outbox that another one's end has freed
             if lane.batch is None:
                 self._heard_the_end(lane, holder.epoch)
             else:
@@ -274,9 +272,7 @@ class Oracle:
         orphans = [lane for lane in self._accounts() if lane.holder and self.workers[lane.holder.worker].dead]
         require_same(answer, len(orphans), "reap says how many lanes it took back")
         for lane in orphans:
-            if lane.holder is None:
-                continue  # as above
-            if lane.batch is None:
+            if lane.batch is None and lane.holder is not None:
                 self._heard_the_end(lane, lane.holder.epoch)
             else:
                 self._lost(lane, now)
@@ -286,7 +282,8 @@ class Oracle:
         return not account.dead and account.alive_until > now
 
     def _accounts(self) -> list[Account]:
-        return list(self.accounts.values())
+        """Outboxes first: what a turn's end says comes after what was there before."""
+        return sorted(self.accounts.values(), key=lambda lane: lane.kind is not Kind.OUT)
 
     def _held_by(self, worker: str) -> list[tuple[Account, Holder]]:
         return [(lane, lane.holder) for lane in self._accounts() if lane.holder and lane.holder.worker == worker]
