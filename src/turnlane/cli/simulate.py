@@ -1,21 +1,41 @@
-"""`turnlane simulate`: histories that could happen to a store, in virtual time, each replayed from its seed."""
+"""`turnlane simulate`: histories that could happen to a store, in virtual time, each from its seed; or to your bot."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import click
+from click.core import ParameterSource
 
 from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table, took
 from turnlane.clock import SystemClock
+from turnlane.settings import Duration
 from turnlane.testing.simulation import BROKEN_MAX, STEPS, Broken, History, simulate_many, throwaway
 
 SEEDS_AT_ONCE = 25
+ENGINE_ONLY = {
+    "seeds": "--seeds",
+    "first_seed": "--first-seed",
+    "steps": "--steps",
+    "backend": "--backend",
+    "jobs": "--jobs",
+}
+BOT_ONLY = {"lasts": "--for", "processes": "--processes", "say": "--say"}
+
+
+class Lasting(click.ParamType[Duration]):
+    name = "duration"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Duration:
+        try:
+            return Duration.parse(value)
+        except ValueError:
+            self.fail(f'{value!r} is no duration; write one with its unit, like "90s" or "5m"', param, ctx)
 
 
 @click.command()
@@ -31,6 +51,18 @@ SEEDS_AT_ONCE = 25
     help="memory:// or sqlite:// (a throwaway file for each history).",
 )
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to share the work.")
+@click.option("--bot", metavar="MODULE:BOT", help="Try this bot instead: shop.bot:bot, or a settings file.")
+@click.option(
+    "--for", "lasts", type=Lasting(), default="20s", show_default=True, metavar="TIME", help="With --bot: how long."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(0, 64),
+    default=3,
+    show_default=True,
+    help="With --bot: how many there are to be killed and frozen. 0: only workers inside this one are cut off.",
+)
+@click.option("--say", multiple=True, metavar="TEXT", help="With --bot: what people say. May be given several times.")
 @common.as_json
 @click.pass_context
 def command(
@@ -41,12 +73,26 @@ def command(
     steps: int,
     backend: str,
     jobs: int,
+    bot: str | None,
+    lasts: Duration,
+    processes: int,
+    say: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Try to break the engine: crashes, freezes past the lease, lost and doubled calls, clock jumps.
 
     Every history is decided by its seed and checked after every step. Exits with 1 if one broke a promise.
+
+    With --bot it is a bot of your own that is tried: processes of it share a throwaway file, and are killed and frozen
+    while people write. Its own store is not opened and a witness stands in for its channels; its agents run for real.
     """
+    _refuse_misplaced(ctx, BOT_ONLY if bot is None else ENGINE_ONLY)
+    if bot is not None:
+        from turnlane.cli.break_bot import break_bot
+        from turnlane.testing.chaos import Plan
+
+        plan = Plan(seed=1 if seed is None else seed, seconds=lasts.seconds, processes=processes, texts=say)
+        ctx.exit(break_bot(bot, plan, as_json=as_json))
     throwaway(backend)  # refuses, before any work is shared out, what may hold somebody's data
     clock = SystemClock()
     started = clock.monotonic()
@@ -58,6 +104,14 @@ def command(
     else:
         _tell(history, backend, seconds)
     ctx.exit(1 if history.broken else 0)
+
+
+def _refuse_misplaced(ctx: click.Context, options: Mapping[str, str]) -> None:
+    """What would be ignored is refused instead."""
+    for name, option in options.items():
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            reason = "is only for --bot; name one" if options is BOT_ONLY else "is not for --bot; leave one of them out"
+            raise click.UsageError(f"{option} {reason}", ctx)
 
 
 def _parts(seeds: range) -> list[range]:

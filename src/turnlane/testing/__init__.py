@@ -1,1 +1,1 @@
-"""What Turnlane is tested with, for those who build on it: conformance suite, simulation, mutants and doubles."""
+"""What Turnlane is tested with, for those who build on it: conformance, simulation, chaos, mutants and doubles."""

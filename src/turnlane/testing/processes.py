@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +30,18 @@ class Turnlane:
     The log is read as JSON; a line that is none, such as an error message, is `{"text": …}`.
     """
 
-    def __init__(self, *arguments: str, folder: Path, wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        wrapper: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.lines: list[Line] = []
-        self._argv = [*wrapper, *COMMAND, *arguments]
+        self._argv = [*wrapper, *command, *arguments]
         self._folder = folder
+        self._environment = _environment() if environment is None else environment
         self._began = 0
         self._heard = asyncio.Event()
         self._process: Process | None = None
@@ -43,7 +51,7 @@ class Turnlane:
         """Start it, or start it again after it ended. What is asked about its log is then asked about this start."""
         self._began = len(self.lines)
         self._process = await asyncio.create_subprocess_exec(
-            *self._argv, cwd=self._folder, env=_environment(), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+            *self._argv, cwd=self._folder, env=self._environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
         )
         self._reader = asyncio.create_task(self._read(self._process))
 

@@ -1,0 +1,142 @@
+"""Real processes of a bot on one throwaway file, killed and frozen past their leases while people write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from random import Random
+
+from turnlane.errors import InvalidInput
+from turnlane.testing.chaos.judge import Fault, judge
+from turnlane.testing.chaos.people import People, Plan
+from turnlane.testing.chaos.rehearsal import load_bot, rehearsed, seen_in
+from turnlane.testing.chaos.report import Finding, Report
+from turnlane.testing.chaos.witness import Log
+from turnlane.testing.processes import Turnlane
+
+CHILD = (sys.executable, "-m", "turnlane.testing.chaos.child")
+LAST_WORDS = 5
+START_SECONDS_MAX = 120.0
+
+
+async def torture(name: str, plan: Plan, *, replay: str = "the same plan") -> Report:
+    """Live through the plan with real processes of the bot that `name` names, wait for all answers, and judge.
+
+    Its own store is not opened and nothing is sent: its channels are replaced by a witness. Its agents run for real.
+    """
+    load_bot(name)
+    with tempfile.TemporaryDirectory(prefix="turnlane-chaos-") as folder:
+        return await _Fleet(name, plan, Path(folder)).run(replay)
+
+
+class _Fleet:
+    def __init__(self, name: str, plan: Plan, folder: Path) -> None:
+        self.name = name
+        self.plan = plan
+        self.folder = folder
+        self.happened: Counter[str] = Counter()
+        self.faults: list[Fault] = []
+        self.ended_by_themselves: list[Finding] = []
+        self.calm = asyncio.Event()
+
+    async def run(self, replay: str) -> Report:
+        async with AsyncExitStack() as stack:
+            log = Log(seen_in(self.folder), by=0)
+            stack.callback(log.close)
+            receiver = rehearsed(load_bot(self.name), self.folder, log, lease=self.plan.lease, chance=Random(0))
+            await stack.enter_async_context(receiver.running(serve=False, work=False))
+            fleet = [self._process(place) for place in range(1, self.plan.processes + 1)]
+            for process in fleet:
+                await stack.enter_async_context(process)
+            for process in fleet:
+                await _joined(process)
+                if not process.is_running:
+                    raise InvalidInput(f"a process of the bot ended before it began to work:\n{process.last_words}")
+            people = People(receiver, self.plan)
+            await self._live(people, fleet)
+            for process in fleet:
+                await self._end(process)
+        return self._report(people, replay)
+
+    def _process(self, place: int) -> Turnlane:
+        arguments = (self.name, str(self.folder), str(place), str(self.plan.seed), str(self.plan.lease))
+        # Whatever can be imported here can be imported there.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(each).resolve()) for each in sys.path)}
+        return Turnlane(*arguments, folder=Path.cwd(), command=CHILD, environment=environment)
+
+    async def _live(self, people: People, fleet: list[Turnlane]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for place, process in enumerate(fleet, start=1):
+                group.create_task(self._trouble(process, place))
+            await people.write()
+            self.calm.set()
+        await people.are_answered()
+
+    # The faults
+
+    async def _trouble(self, process: Turnlane, place: int) -> None:
+        """Nothing is done to a process before it has joined: a bot may take its time to start."""
+        chance = Random(f"{self.plan.seed}/process/{place}")
+        while not self.calm.is_set():
+            await _joined(process)
+            await self._pause(chance.uniform(0.5, 4))
+            if self.calm.is_set():
+                return
+            self.faults.append((place, time.monotonic()))
+            if not process.is_running:
+                self._note_end(process)
+            elif chance.random() < 0.5:
+                self.happened["processes killed (SIGKILL)"] += 1
+                process.kill()
+                await process.ended()
+            else:
+                await self._freeze(process, chance)
+                continue
+            await process.start()
+
+    async def _freeze(self, process: Turnlane, chance: Random) -> None:
+        self.happened["processes frozen past the lease (SIGSTOP)"] += 1
+        process.freeze()
+        # waits: longer than the lease, even if the torture ends meanwhile; that is the fault
+        await asyncio.sleep(self.plan.lease * chance.uniform(1.2, 3))
+        process.thaw()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.calm.wait(), seconds)
+
+    async def _end(self, process: Turnlane) -> None:
+        await _joined(process)
+        if process.is_running:
+            process.terminate()
+        if await process.ended() != 0:
+            self._note_end(process)
+
+    def _note_end(self, process: Turnlane) -> None:
+        words = [line["text"] for line in process.lines if "text" in line][-LAST_WORDS:]
+        self.ended_by_themselves.append(Finding("does not end its process", "\n".join(words)))
+
+    def _report(self, people: People, replay: str) -> Report:
+        plan = self.plan
+        title = f"{plan.processes} processes of {self.name}, {plan.seconds:g} s of faults, seed {plan.seed}"
+        return judge(
+            people,
+            folder=self.folder,
+            title=title,
+            replay=replay,
+            happened=self.happened,
+            faults=self.faults,
+            found=self.ended_by_themselves,
+        )
+
+
+async def _joined(process: Turnlane) -> None:
+    """Wait until its worker runs, or it has ended."""
+    with suppress(AssertionError):  # one that never joins is judged like any other: what it did not do is missing
+        await process.said("worker.joined", within=START_SECONDS_MAX)

@@ -1,0 +1,56 @@
+"""Real processes of somebody's bot, killed and frozen while people write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnlane.testing.chaos import Plan, torture
+
+BOT = """
+import asyncio
+import os
+
+from turnlane import Bot, Terminal
+
+bot = Bot(Terminal(), backend="sqlite:///own.db")
+leaves = Bot(Terminal(), backend="sqlite:///own.db")
+
+
+@bot.reply
+async def answer(turn):
+    await asyncio.sleep(0.05)
+    return f"You said: {turn.text}"
+
+
+@leaves.reply
+async def leave(turn):
+    if turn.attempt == 1 and turn.number == 1:
+        os._exit(3)
+    return "back again"
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tortured_shop.py").write_text(BOT)
+    return tmp_path
+
+
+@pytest.mark.slow
+async def test_a_good_bot_keeps_every_promise_while_its_processes_are_killed_and_frozen(shop: Path) -> None:
+    report = await torture("tortured_shop:bot", Plan(seconds=8, processes=2, seed=5))
+    print(report)
+    assert report.broken == [], str(report)
+    assert report.happened["processes killed (SIGKILL)"]
+    assert report.happened["processes frozen past the lease (SIGSTOP)"]
+    assert not (shop / "own.db").exists()
+
+
+async def test_a_bot_that_ends_its_process_is_seen(shop: Path) -> None:
+    report = await torture("tortured_shop:leaves", Plan(seconds=3, processes=1, conversations=1))
+    assert {finding.promise for finding in report.broken} == {"does not end its process"}
+    assert "(ended with 3)" in str(report)

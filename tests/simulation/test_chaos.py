@@ -1,0 +1,191 @@
+"""The chaos kit sees a bot that is broken on purpose, says whose promise it was, and lets a good one pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnlane import Bot, Reply, Turn
+from turnlane.channels.base import Channel
+from turnlane.errors import InvalidInput
+from turnlane.model.delivery import Delivery, SendResult, Sent
+from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos
+from turnlane.testing.mutants import MUTANTS, planted
+
+THINKS_SECONDS = 0.15
+
+
+class Forbidden:
+    """A platform that nobody may reach."""
+
+    name = "shop"
+
+    async def send(self, delivery: Delivery) -> SendResult:
+        raise AssertionError("the bot's own channel was used")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def bot_of(answer: Callable[[Turn], Any], channel: Channel | None = None, store: str = "memory://") -> Bot:
+    bot = Bot(channel or Forbidden(), backend=store)
+    bot.reply(answer)
+    return bot
+
+
+async def echo(turn: Turn) -> str:
+    await asyncio.sleep(THINKS_SECONDS)
+    return f"You said: {turn.text}"
+
+
+async def in_two_parts(turn: Turn) -> Reply:
+    await asyncio.sleep(THINKS_SECONDS)
+    return Reply(["You said:", turn.text])
+
+
+async def broken(bot: Bot, **options: Any) -> Report:
+    """The report on a bot that is known to break a promise."""
+    with pytest.raises(PromiseBroken) as raised:
+        await chaos(bot, **{"messages": 80, **options})
+    return raised.value.report
+
+
+def promises(report: Report) -> set[str]:
+    return {finding.promise for finding in report.broken}
+
+
+async def test_a_good_bot_keeps_every_promise_and_reaches_nobody(tmp_path: Path) -> None:
+    store = tmp_path / "own.db"
+    report = await chaos(bot_of(echo, store=f"sqlite:///{store}"), seed=7, messages=120)
+    assert not store.exists(), "the bot's own store was opened"
+    assert report.happened["messages accepted"] == 120
+    assert set(report.verdict.values()) == {0}
+    assert int(str(report.happened["answers of the store that were lost"])) > 0
+    assert "every promise was kept" in str(report)
+
+
+async def test_a_bot_can_be_tried_twice() -> None:
+    bot = bot_of(lambda turn: f"You said: {turn.text}")
+    for seed in (1, 2):
+        await chaos(bot, seed=seed, messages=20)
+
+
+async def test_an_agent_that_does_not_stop_is_seen() -> None:
+    async def stubborn(turn: Turn) -> str:
+        for _ in range(8):
+            try:
+                await asyncio.sleep(THINKS_SECONDS / 4)
+            except asyncio.CancelledError:
+                continue
+        return "I never stop"
+
+    report = await broken(bot_of(stubborn))
+    assert promises(report) == {"stops when it is told to"}
+    assert {finding.owner for finding in report.broken} == {"bot"}
+
+
+async def test_a_bot_that_mixes_up_conversations_is_seen() -> None:
+    heard = ["nothing yet"]
+
+    async def forgetful(turn: Turn) -> str:
+        heard.append(turn.text)
+        return f"Before that I heard: {heard[-2]}"
+
+    report = await broken(bot_of(forgetful), messages=40)
+    assert promises(report) == {"keeps conversations apart"}
+
+
+async def test_one_session_for_all_is_seen() -> None:
+    report = await broken(bot_of(lambda turn: Reply("hello", session="the only one")), messages=40)
+    assert promises(report) == {"keeps conversations apart"}
+    assert "the only one" in str(report)
+
+
+async def test_an_agent_that_hangs_is_seen() -> None:
+    async def hangs(turn: Turn) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    report = await broken(bot_of(hangs), messages=10, patience=1)
+    assert promises(report) == {"answers in time"}
+
+
+class Twice:
+    """A channel that sends everything twice, as one with retries of its own does."""
+
+    name = "shop"
+
+    def __init__(self, platform: Witness) -> None:
+        self._platform = platform
+
+    async def send(self, delivery: Delivery) -> SendResult:
+        await self._platform.send(delivery)
+        return await self._platform.send(delivery)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Liar(Twice):
+    async def send(self, delivery: Delivery) -> SendResult:
+        return Sent("of course")
+
+
+@pytest.mark.parametrize("channel", [Twice, Liar])
+async def test_a_channel_that_does_not_send_once_is_seen(channel: type[Twice]) -> None:
+    witness = Witness()
+    report = await broken(bot_of(echo, channel(witness)), witness=witness, messages=30)
+    assert promises(report) == {"sends what it is handed, once"}
+
+
+async def test_a_channel_of_ones_own_that_sends_well_passes() -> None:
+    witness = Witness("shop")
+    report = await chaos(bot_of(echo, witness), witness=witness, messages=30)
+    assert report.happened["answers that left"] == report.happened["turns answered"]
+
+
+async def test_what_an_agent_raises_is_told_and_breaks_nothing() -> None:
+    async def moody(turn: Turn) -> str:
+        if turn.messages[0].seq % 3 == 1:
+            raise ValueError("not today")
+        return "fine"
+
+    report = await chaos(bot_of(moody), messages=40)
+    assert int(str(report.happened["dead letters"])) > 0
+    assert any("ValueError: not today" in note for note in report.notes)
+    assert any("dead letters" in note for note in report.notes)
+
+
+async def test_different_answers_to_one_turn_are_told() -> None:
+    async def counting(turn: Turn) -> str:
+        if turn.attempt == 1:
+            raise ValueError("only the second time")
+        return f"attempt {turn.attempt}"
+
+    report = await chaos(bot_of(counting), messages=20)
+    assert any("ran more than once" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "promise"),
+    [
+        ("what came during the turn is forgotten", "nothing is lost"),
+        ("a delivery is skipped", "nothing is lost"),
+        ("parts leave in the wrong order", "order is kept"),
+    ],
+)
+async def test_a_mistake_of_the_engine_is_called_the_engines(mistake: str, promise: str) -> None:
+    with planted(next(mutant for mutant in MUTANTS if mutant.name == mistake)):
+        report = await broken(bot_of(in_two_parts), patience=2)
+    assert promise in promises(report)
+    assert "turnlane" in {finding.owner for finding in report.broken}
+    assert "Turnlane's" in report.conclusion
+
+
+async def test_a_bot_without_an_answer_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"@bot\.reply"):
+        await chaos(Bot(Forbidden(), backend="memory://"))
