@@ -31,7 +31,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a few modules in it, none of which is known to the next test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
     modules = {
         "good": GOOD,
         "runs": GOOD + "\nbot.run()\n",
@@ -41,8 +40,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, text in modules.items():
         (tmp_path / f"shop_{name}.py").write_text(text)
     yield tmp_path
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    for name in modules:
+        sys.modules.pop(f"shop_{name}", None)
 
 
 def simulate(*arguments: str) -> Result:
