@@ -312,6 +312,43 @@ async def test_what_cannot_be_steered_is_a_problem(
     assert (status == 405) == ("allow" in answer.headers)
 
 
+async def test_a_conversation_is_told_how_to_behave(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    for body, on_busy in [({"on_busy": "steer"}, "steer"), ({"on_busy": None}, None)]:
+        answer = await client.post("/api/conversations/site/alice/policy", json=body)
+        assert (answer.status_code, answer.json()["lane"]["on_busy"]) == (200, on_busy)
+    wrong = await client.post("/api/conversations/site/alice/policy", json={"on_busy": "ignore"})
+    assert (wrong.status_code, "ignore" in wrong.json()["detail"]) == (422, True)
+
+
+# What failed
+
+
+@pytest.mark.parametrize("name", ["site/al%2523%2Fice%231", "site%2Fal%252523%252Fice%231"])
+async def test_a_dead_letter_is_shown_retried_and_dropped(bot: SmallBot, client: httpx2.AsyncClient, name: str) -> None:
+    key = "site/al%2523%2Fice"
+    await bot.say(key, "hi")
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.backend.commit(lease, GaveUp("no"))
+    assert (await client.get(f"/api/deadletters/{name}")).json()["turn"]["conversation"] == key
+    retried = await client.post(f"/api/deadletters/{name}/retry")
+    assert (retried.status_code, retried.json()["lane"]["pending"]) == (200, 1)
+    for path in ("", "/retry", "/drop"):
+        method = client.post if path else client.get
+        answer = await method(f"/api/deadletters/{name}{path}")
+        assert (answer.status_code, "that turn was retried" in answer.json()["detail"]) == (404, True)
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.backend.commit(lease, GaveUp("no"))
+    assert (await client.post(f"/api/deadletters/{name[:-1]}2/drop")).json()["done"]
+    assert await bot.backend.dead_letters() == []
+
+
+@pytest.mark.parametrize(("path", "status"), [("site/alice/retry", 404), ("x%23y/drop", 404), ("site/alice%231", 405)])
+async def test_what_names_no_dead_letter_is_a_problem(client: httpx2.AsyncClient, path: str, status: int) -> None:
+    answer = await client.post(f"/api/deadletters/{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
 # One message
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import schemathesis
@@ -14,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
 
-from turnlane.http.api import STEERING
+from turnlane.http.api import DECISIONS, POLICY, STEERING
 from turnlane.http.openapi import Operation, description, operations
 from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
@@ -33,9 +34,10 @@ async def lived() -> SmallBot:
     await bot.backend.commit(lease, RetryLater(at=0, cause="busy"))
     await bot.answer_one("hello")
     await bot.send_one()
-    await bot.say("site/bob", "hi", "m-2")
-    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
-    await bot.backend.commit(lease, GaveUp("it cannot be answered"))
+    for name in ("bob", "dave", "erin"):
+        await bot.say(f"site/{name}", "hi", name)
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.commit(lease, GaveUp("it cannot be answered"))
     await bot.say("site/carol", "hi", "m-3")
     await bot.backend.claim(WORKER, Kind.TURN)
     return bot
@@ -83,7 +85,7 @@ def test_every_answer_is_as_described(app: Starlette, operation: Operation, mode
 @pytest.mark.parametrize("operation", ENDING, ids=named)
 def test_what_the_description_gives_as_an_example_is_there(app: Starlette, operation: Operation) -> None:
     examples = {
-        parameter["name"]: parameter["schema"]["examples"][0]
+        parameter["name"]: quote(parameter["schema"]["examples"][0], safe="")
         for parameter in operation.parameters
         if parameter["in"] == "path"
     }
@@ -103,7 +105,9 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
     by_route = {
         "/api/conversations/{key}": "/api/conversations/{key:path}",
         "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
-        **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in STEERING},
+        **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in (*STEERING, POLICY)},
+        "/api/deadletters/{id}": "/api/deadletters/{id:path}",
+        **{f"/api/deadletters/{{id}}{word}": "/api/deadletters/{id:path}" for word in DECISIONS},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
     }
     assert {(by_route.get(each.path, each.path), each.method.upper()) for each in operations()} == served

@@ -30,7 +30,7 @@ from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
 from turnlane.model.message import Message
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.turn import Outcome
 from turnlane.model.value import value
 from turnlane.model.view import (
@@ -182,6 +182,21 @@ class Backend(Protocol):
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Undo pause. False: there is no such lane."""
+
+    async def behave(self, conversation: str, on_busy: OnBusy | None) -> bool:
+        """What becomes of messages that come while a turn of this conversation runs, whatever its route says.
+
+        It holds for the turn that runs, too. None: as the route says. False: there is no such conversation.
+        """
+
+    async def retry_dead_letter(self, conversation: str, number: int) -> int:
+        """Run the messages of a dead letter again: they move, with their ids, behind all that waits in their lane.
+
+        Returns how many. 0: this turn is no dead letter, or not any more. Its record stays, as `retried`.
+        """
+
+    async def drop_dead_letter(self, conversation: str, number: int) -> bool:
+        """Keep a dead letter no longer: its record says `dropped`, and goes in time. False: as above."""
 
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Let a parked lane go on, its attempts counted anew. False: it was not parked."""

@@ -20,7 +20,7 @@ from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message, MessageOutcome, channel_of
-from turnlane.model.policy import Policy, Queue
+from turnlane.model.policy import OnBusy, Policy, Queue
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
 from turnlane.model.view import (
@@ -119,6 +119,12 @@ class MemoryRows:
         self.messages.setdefault(lane.key, {})[message.seq] = message
         self.origins[message.channel, message.origin_id] = (message.seq, message.accepted_at)
 
+    def move_message(self, lane: Lane, message: Message, to: int) -> None:
+        stored = self.messages[lane.key]
+        del stored[message.seq]
+        stored[to] = message.stored(to, message.accepted_at)
+        self.origins[message.channel, message.origin_id] = (to, message.accepted_at)
+
     def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]:
         return [self.messages[lane.key][seq] for seq in places]
 
@@ -147,6 +153,9 @@ class MemoryRows:
 
     def turn(self, lane: Lane, number: int) -> TurnView | None:
         return self.turns.get((lane.key, number))
+
+    def amend_turn(self, lane: Lane, turn: TurnView) -> None:
+        self.turns[lane.key, turn.number] = turn
 
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
         self.attempts.append(attempt)
@@ -331,6 +340,15 @@ class MemoryBackend:
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.resume(conversation, kind))
+
+    async def behave(self, conversation: str, on_busy: OnBusy | None) -> bool:
+        return self._run(lambda t: t.behave(conversation, on_busy))
+
+    async def retry_dead_letter(self, conversation: str, number: int) -> int:
+        return self._run(lambda t: t.retry_dead_letter(conversation, number))
+
+    async def drop_dead_letter(self, conversation: str, number: int) -> bool:
+        return self._run(lambda t: t.drop_dead_letter(conversation, number))
 
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.unpark(conversation, kind))

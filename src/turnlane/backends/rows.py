@@ -59,6 +59,9 @@ class Rows(Protocol):
     def add_message(self, lane: Lane, message: Message) -> None:
         """Store it, and remember its channel and origin id."""
 
+    def move_message(self, lane: Lane, message: Message, to: int) -> None:
+        """Give it another place in its lane; its id is remembered for that one."""
+
     def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]: ...
     def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
         """Those of them that have no outcome of their own yet."""
@@ -77,6 +80,9 @@ class Rows(Protocol):
 
     def add_turn(self, lane: Lane, turn: TurnView) -> None: ...
     def turn(self, lane: Lane, number: int) -> TurnView | None: ...
+    def amend_turn(self, lane: Lane, turn: TurnView) -> None:
+        """Another outcome for a turn that is recorded."""
+
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
     def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...
     def save_session(self, lane: Lane, agent: str, session: Session) -> None: ...

@@ -17,12 +17,12 @@ from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, delivery_id, notice_id
 from turnlane.model.event import Fact, Noted
-from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lane import NOTHING_RARE, OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message
 from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
     Delivered,
@@ -46,6 +46,8 @@ _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "answered": "answered",
     "dead_letter": "dead_letter",
     "superseded": "superseded",
+    "retried": "dead_letter",
+    "dropped": "dead_letter",
 }
 _ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "released", "parked": "parked"}
 
@@ -124,6 +126,8 @@ class Transaction:
             self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
+        if lane.rare is not NOTHING_RARE:
+            policy = lane.stamped(policy)
         if command is not None:
             return self._obey(lane, message, policy, command)
         if policy.on_full == "reject" and lane.pending >= policy.max_pending:
@@ -548,6 +552,49 @@ class Transaction:
             return False
         self._give_up(lane, SKIPPED, still_runs=lane.owner is not None)
         return True
+
+    def behave(self, conversation: str, on_busy: OnBusy | None) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        if lane is None:
+            return False
+        lane.behave(on_busy)
+        self._rows.save_lane(lane)
+        self._note("lane.told", conversation, on_busy)
+        return True
+
+    # What failed
+
+    def retry_dead_letter(self, conversation: str, number: int) -> int:
+        lane = self._rows.lane(TURN, conversation)
+        turn = None if lane is None else self._dead_letter(lane, number)
+        if lane is None or turn is None:
+            return 0
+        if lane.late_seq is not None:
+            # What stands behind those who came late would be refused with them.
+            self._refuse_late(lane)
+        kept = [place for place in range(turn.first, turn.last + 1) if self._rows.message_outcome(lane, place) is None]
+        messages = self._rows.messages_at(lane, kept)
+        first = lane.arrive_again(len(messages), messages[0].accepted_at, self._now)
+        lane.user = messages[-1].sender
+        for place, message in enumerate(messages, first):
+            self._rows.move_message(lane, message, place)
+        self._rows.amend_turn(lane, replace(turn, outcome="retried"))
+        self._rows.save_lane(lane)
+        self._note("deadletter.retried", conversation, number, first, lane.next_seq)
+        return len(messages)
+
+    def drop_dead_letter(self, conversation: str, number: int) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        turn = None if lane is None else self._dead_letter(lane, number)
+        if lane is None or turn is None:
+            return False
+        self._rows.amend_turn(lane, replace(turn, outcome="dropped"))
+        self._note("deadletter.dropped", conversation, number)
+        return True
+
+    def _dead_letter(self, lane: Lane, number: int) -> TurnView | None:
+        turn = self._rows.turn(lane, number)
+        return turn if turn is not None and turn.outcome == "dead_letter" else None
 
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
         self._rows.forget(what, keys)

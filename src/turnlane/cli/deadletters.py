@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import click
 
+from turnlane.backends import Backend
 from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table, local_time, one_line, relative
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
+from turnlane.flow import failed
+from turnlane.flow.steer import Steered
 from turnlane.model.view import DeadLetter
 from turnlane.settings import Settings
+
+T = TypeVar("T")
 
 COLUMNS = [
     Column("ID"),
@@ -58,16 +65,46 @@ def list_them(given: common.Given, conversation: str | None, limit: int, as_json
 @common.reads_store
 def show_one(given: common.Given, id: str, as_json: bool) -> None:
     """Show one in full: why it was given up on, and its messages."""
-    conversation, _, number = id.rpartition("#")
-    key = common.conversation_named(conversation)
-    found = asyncio.run(_dead_letters(given.load(), key, limit=1_000_000))
-    letter = next((each for each in found if str(each.turn.number) == number), None)
-    if letter is None:
-        raise NotFound(f"no dead letter {id!r}; `turnlane deadletters` lists them")
+    letter = asyncio.run(_on_one(failed.dead_letter, given.load(), id))
     if as_json:
         common.echo_json(letter)
     else:
         _tell(letter)
+
+
+@command.command("retry")
+@click.argument("id")
+@common.as_json
+@common.reads_store
+def retry_one(given: common.Given, id: str, as_json: bool) -> None:
+    """Run its messages again, as a new turn, after what already waits in the conversation."""
+    _tell_steered(asyncio.run(_on_one(failed.retry_dead_letter, given.load(), id)), "its messages wait again", as_json)
+
+
+@command.command("drop")
+@click.argument("id")
+@common.as_json
+@common.reads_store
+def drop_one(given: common.Given, id: str, as_json: bool) -> None:
+    """Keep it no longer: it is not listed any more, and is forgotten in time."""
+    _tell_steered(asyncio.run(_on_one(failed.drop_dead_letter, given.load(), id)), "dropped", as_json)
+
+
+def _tell_steered(steered: Steered, words: str, as_json: bool) -> None:
+    if as_json:
+        common.echo_json(steered)
+    else:
+        lane = steered.lane
+        click.echo(f"{words}: {lane.conversation} is {lane.state}, {lane.pending} to be answered")
+
+
+async def _on_one(verb: Callable[[Backend, str, int], Awaitable[T]], settings: Settings, id: str) -> T:
+    conversation, _, number = id.rpartition("#")
+    if not (conversation and number.isascii() and number.isdigit() and len(number) < 19):
+        raise NotFound(f"{id!a} is no CONVERSATION#TURN; `turnlane deadletters` lists them")
+    key = common.conversation_named(conversation)
+    async with common.opened(settings) as backend:
+        return await verb(backend, key, int(number))
 
 
 async def _dead_letters(settings: Settings, conversation: str | None, limit: int) -> list[DeadLetter]:

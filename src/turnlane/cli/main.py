@@ -31,6 +31,7 @@ VERBS = {
     "stop": "Set aside all that was said and not answered.",
     "retry": "Let what waits for its next attempt start now.",
     "skip": "Give up what a conversation is stuck in.",
+    "policy": "Set how one conversation treats what comes while a turn runs.",
     "migrate": "Bring the store to this version's schema.",
     "simulate": "Try to break the engine in virtual time.",
     "bench": "Measure the engine against the limit of its store.",

@@ -121,8 +121,10 @@ def _turn(turn: TurnView, many: int) -> Line:
     if turn.outcome == "superseded":
         text = f"turn {turn.number} ended without an answer: {one_line(turn.cause or 'superseded')}"
         return Line(turn.ended_at, 2, "--", text, colour="yellow")
-    if turn.outcome == "dead_letter":
-        text = f"turn {turn.number} given up after {turn.attempt} attempts: {one_line(turn.cause or 'no cause told')}"
+    if turn.outcome != "answered":
+        since = {"retried": " (run again since)", "dropped": " (dropped since)"}.get(turn.outcome, "")
+        cause = one_line(turn.cause or "no cause told")
+        text = f"turn {turn.number} given up after {turn.attempt} attempts: {cause}{since}"
         return Line(turn.ended_at, 2, "--", text, colour="red")
     tokens = f", {turn.usage.input_tokens}+{turn.usage.output_tokens} tokens" if turn.usage.input_tokens else ""
     messages = f"{many} message{'s' if many > 1 else ''}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from turnlane.backends.base import Backend
 from turnlane.errors import InvalidMessage, NotFound
 from turnlane.model.lane import Kind
+from turnlane.model.policy import OnBusy
 from turnlane.model.value import value
 from turnlane.model.view import LaneView
 
@@ -20,14 +21,14 @@ class Steered:
 async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Start nothing more in this lane; what runs goes on, and what arrives is kept."""
     await backend.pause(conversation, kind)
-    return Steered(await _lane(backend, conversation, kind))
+    return Steered(await lane_of(backend, conversation, kind))
 
 
 async def resume(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Let the lane go on, whether it was paused, parked or both."""
     await backend.resume(conversation, kind)
     await backend.unpark(conversation, kind)
-    return Steered(await _lane(backend, conversation, kind))
+    return Steered(await lane_of(backend, conversation, kind))
 
 
 async def stop(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
@@ -37,22 +38,28 @@ async def stop(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> S
             "an outbox cannot be stopped, only turns; skip gives up what is being sent, pause holds it"
         )
     done = await backend.stop(conversation)
-    return Steered(await _lane(backend, conversation, kind), done)
+    return Steered(await lane_of(backend, conversation, kind), done)
 
 
 async def retry(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Let the turn (or delivery) start now that waits for its next attempt."""
     done = await backend.retry(conversation, kind)
-    return Steered(await _lane(backend, conversation, kind), done)
+    return Steered(await lane_of(backend, conversation, kind), done)
 
 
 async def skip(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Give up the turn (or delivery) that runs or waits for its next attempt; what is behind it goes on."""
     done = await backend.skip(conversation, kind)
-    return Steered(await _lane(backend, conversation, kind), done)
+    return Steered(await lane_of(backend, conversation, kind), done)
 
 
-async def _lane(backend: Backend, conversation: str, kind: Kind) -> LaneView:
+async def behave(backend: Backend, conversation: str, on_busy: OnBusy | None) -> Steered:
+    """What becomes of messages that come while a turn runs, in this conversation alone. None: as its route says."""
+    await backend.behave(conversation, on_busy)
+    return Steered(await lane_of(backend, conversation, Kind.TURN))
+
+
+async def lane_of(backend: Backend, conversation: str, kind: Kind) -> LaneView:
     story = await backend.story(conversation, limit=1)
     if story is None:
         raise NotFound(f"no conversation {conversation!r}; `turnlane lanes` lists them")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Iterable
+from typing import TypeVar, get_args
 from urllib.parse import unquote
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from turnlane.channels.incoming import decode_json
 from turnlane.errors import NotFound
-from turnlane.flow import steer
+from turnlane.flow import failed, steer
 from turnlane.flow.explain import explain
 from turnlane.http import openapi
 from turnlane.http.answer import json_answer
@@ -23,6 +24,7 @@ from turnlane.http.query import Query, conversation_key_in, written_after
 from turnlane.http.webhooks import read_body
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.lane import Kind, LaneState
+from turnlane.model.policy import OnBusy
 from turnlane.model.view import Story
 
 CONVERSATIONS = "/conversations/"
@@ -35,6 +37,9 @@ STEERING = {
     "/retry": steer.retry,
     "/skip": steer.skip,
 }
+POLICY = "/policy"
+DEAD_LETTERS = "/deadletters/"
+DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_letter}
 BODY_BYTES_MAX = 10_000
 
 
@@ -42,7 +47,19 @@ class _Steering(Struct, forbid_unknown_fields=True):
     outbox: bool = False
 
 
+class _Policy(Struct, forbid_unknown_fields=True):
+    on_busy: OnBusy | None = None
+
+
+class _Nothing(Struct, forbid_unknown_fields=True):
+    pass
+
+
 _STEERING = msgspec.json.Decoder(_Steering)
+_POLICY = msgspec.json.Decoder(_Policy)
+_NOTHING = msgspec.json.Decoder(_Nothing)
+
+T = TypeVar("T")
 
 
 class Api:
@@ -60,6 +77,8 @@ class Api:
             Route(MESSAGES + "{id:path}", self.message),
             Route("/outbox", self.outbox),
             Route("/deadletters", self.dead_letters),
+            Route(DEAD_LETTERS + "{id:path}", self.dead_letter),
+            Route(DEAD_LETTERS + "{id:path}", self.decide, methods=["POST"]),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
@@ -95,11 +114,12 @@ class Api:
         """`POST …/pause` and the other words of `STEERING`."""
         Query(request)
         written = written_after(request, CONVERSATIONS)
-        how = next((suffix for suffix in STEERING if written.endswith(suffix)), None)
-        if how is None:
-            raise HTTPException(405, f"post to one of {', '.join(STEERING)} after the key", {"allow": "GET, HEAD"})
-        kind = Kind.OUT if (await _steering(request)).outbox else Kind.TURN
-        return json_answer(await STEERING[how](self._backend, conversation_key_in(written.removesuffix(how)), kind))
+        how = _suffix(written, (*STEERING, POLICY))
+        key = conversation_key_in(written.removesuffix(how))
+        if how == POLICY:
+            return json_answer(await steer.behave(self._backend, key, (await _body(request, _POLICY)).on_busy))
+        kind = Kind.OUT if (await _body(request, _STEERING)).outbox else Kind.TURN
+        return json_answer(await STEERING[how](self._backend, key, kind))
 
     async def message(self, request: Request) -> Response:
         """What became of one message. Its id may hold slashes, written plainly or encoded."""
@@ -118,6 +138,19 @@ class Api:
         letters = await self._backend.dead_letters(conversation=query.text("conversation"), limit=query.limit())
         return json_answer({"dead_letters": letters})
 
+    async def dead_letter(self, request: Request) -> Response:
+        Query(request)
+        return json_answer(await failed.dead_letter(self._backend, *_turn_named(written_after(request, DEAD_LETTERS))))
+
+    async def decide(self, request: Request) -> Response:
+        """`POST …/retry` and `…/drop`."""
+        Query(request)
+        written = written_after(request, DEAD_LETTERS)
+        how = _suffix(written, DECISIONS)
+        turn = _turn_named(written.removesuffix(how))
+        await _body(request, _NOTHING)
+        return json_answer(await DECISIONS[how](self._backend, *turn))
+
     async def locks(self, request: Request) -> Response:
         Query(request)
         return json_answer({"locks": await self._backend.locks()})
@@ -135,12 +168,28 @@ class Api:
         return json_answer(openapi.description())
 
 
-async def _steering(request: Request) -> _Steering:
+async def _body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     """The body, which may be left out. A form is refused even if it is empty: pages of other sites can send those."""
     body = await read_body(request, BODY_BYTES_MAX)
     if not body and "content-type" not in request.headers:
-        return _Steering()
-    return decode_json(_STEERING, request.headers, body or b"{}")
+        return decoder.decode(b"{}")
+    return decode_json(decoder, request.headers, body or b"{}")
+
+
+def _suffix(written: str, words: Iterable[str]) -> str:
+    """The word that a path ends with, which says what to do."""
+    for word in words:
+        if written.endswith(word):
+            return word
+    raise HTTPException(405, f"post to one of {', '.join(words)} after the name", {"allow": "GET, HEAD"})
+
+
+def _turn_named(written: str) -> tuple[str, int]:
+    """`site/alice%233` is turn 3 of site/alice: a bare `#` would end the path."""
+    conversation, _, number = written.rpartition("%23")
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise NotFound("a dead letter is named CONVERSATION#TURN, its # written %23; GET /api/deadletters lists them")
+    return conversation_key_in(conversation), int(number)
 
 
 def asks_for_turns(written: str) -> bool:

@@ -15,6 +15,7 @@ from turnlane.http.wire import is_time
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
+from turnlane.model.policy import OnBusy
 from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, Story, TurnView, WorkerView
 
 Schema = dict[str, Any]
@@ -94,6 +95,12 @@ def operations() -> Sequence[Operation]:
     message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
     either = _object({"outbox": {"type": "boolean", "default": False}}, optional=True)
     turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
+    nothing = _object({}, optional=True)
+    told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
+    letter, retried, dropped = (
+        _in_path("id", "A dead letter, `CONVERSATION#TURN`", example=f"site/{name}#1")
+        for name in ("bob", "dave", "erin")
+    )
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
@@ -109,11 +116,15 @@ def operations() -> Sequence[Operation]:
         Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, bodies),
         Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, bodies),
+        Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, bodies),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
         ),
         Operation("/api/deadletters", "Given up on", _list("dead_letters", DeadLetter), [conversation, limit]),
+        Operation("/api/deadletters/{id}", "One in full", _ref(DeadLetter), [letter], problems=[404]),
+        Operation("/api/deadletters/{id}/retry", "Run it again", steered, [retried], "post", nothing, bodies),
+        Operation("/api/deadletters/{id}/drop", "Keep it no longer", steered, [dropped], "post", nothing, bodies),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),

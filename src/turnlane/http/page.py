@@ -147,6 +147,9 @@ class ChatPage:
         return isinstance(channel, Web) and (channel.secured or self._access.on_loopback)
 
 
+GIVEN_UP = ("dead_letter", "dropped")
+
+
 def _read(file: str) -> str:
     return (files("turnlane.http") / "chat" / file).read_text(encoding="utf-8")
 
@@ -168,7 +171,7 @@ def _visible(deliveries: Sequence[DeliveryView]) -> list[DeliveryView]:
 def _states(story: Story) -> list[tuple[Message, str]]:
     """Each message, and whether it still waits for an answer, was given up on, or is done with."""
     pending = sum(lane.pending for lane in story.lanes if lane.kind is Kind.TURN)
-    given_up = [range(turn.first, turn.last + 1) for turn in story.turns if turn.outcome == "dead_letter"]
+    given_up = [range(turn.first, turn.last + 1) for turn in story.turns if turn.outcome in GIVEN_UP]
     done_with = len(story.messages) - pending
 
     def state(place: int, message: Message) -> str:

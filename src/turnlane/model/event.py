@@ -37,6 +37,8 @@ EVENTS: Mapping[str, str] = {
     "turn.superseded": "The run was cancelled for what was said meanwhile. turn, attempt, epoch, worker, set_aside, "
     "cause",
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
+    "deadletter.retried": "A dead letter's messages wait again, in these places, to be run anew. turn, first, last",
+    "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",
     "delivery.started": "A worker leased the delivery and sends it. delivery, seq, attempt, epoch, worker",
     "delivery.sent": "The platform has the delivery. delivery, seq, turn, attempt, receipt, waited_ms",
     "delivery.retried": "A sending failed; it is due again, in its place. seq, attempt, epoch, worker, cause, retry_at",
@@ -50,6 +52,7 @@ EVENTS: Mapping[str, str] = {
     "lane.unparked": "An operator let the lane go on. kind",
     "lane.paused": "The lane was paused. kind",
     "lane.resumed": "The lane was resumed. kind",
+    "lane.told": "An operator set what becomes of messages that come while a turn runs. on_busy",
     "lane.hurried": "An operator let the batch start at once that waited for a retry. kind",
     "worker.joined": "A worker may claim lanes. worker",
     "worker.left": "A worker said goodbye. worker",

@@ -254,8 +254,10 @@ def _ended(turn: TurnView, *, says_something: bool) -> Step:
             return Step(
                 "answered", turn.ended_at, f"turn {turn.number} was answered{'' if says_something else ' with silence'}"
             )
-        case "dead_letter":
-            text = f"turn {turn.number} was given up after {_times(turn.attempt)}{cause}; it is kept as a dead letter"
+        case "dead_letter" | "retried" | "dropped":
+            since = {"retried": "its messages were run again", "dropped": "an operator dropped it"}
+            kept = since.get(turn.outcome, "it is kept as a dead letter")
+            text = f"turn {turn.number} was given up after {_times(turn.attempt)}{cause}; {kept}"
             return Step("given_up", turn.ended_at, text)
     return Step("superseded", turn.ended_at, f"turn {turn.number} was superseded{cause}")
 

@@ -56,6 +56,8 @@ class Rare:
     """Of this conversation alone, whatever its route says."""
     shows: int | None = None
     """An out lane that is held without a batch: the epoch of the turn whose growing answer its holder shows."""
+    on_busy_of_route: OnBusy | None = None
+    """What the route says meanwhile, to go back to."""
 
 
 NOTHING_RARE = Rare()
@@ -206,6 +208,34 @@ class Lane:
         self.next_seq += 1
         self._set_aside(self.next_seq, self.next_seq)
         return self.next_seq
+
+    def arrive_again(self, messages: int, first_at: int, now: int) -> int:
+        """So many that had been given up on wait once more, behind what waits already. Returns the first one's place.
+
+        `first_at`: when the first of them arrived. Alone they wait for nobody to stop typing: that was long ago.
+        """
+        place = self.next_seq + 1
+        self.next_seq += messages
+        if self.first_at is None:
+            self.first_at, self.ready_at = first_at, now
+        self._wake_by(self.runs_at)
+        return place
+
+    def behave(self, on_busy: OnBusy | None) -> None:
+        """Treat what comes while a turn runs in this way, whatever the route says; None: as the route says."""
+        route = self.rare.on_busy_of_route or self.policy.on_busy
+        self.policy = replace(self.policy, on_busy=on_busy or route)
+        self.rare = replace(self.rare, on_busy=on_busy, on_busy_of_route=route if on_busy else None)
+        if self.policy.on_busy != "reject":
+            self.late_seq = None
+
+    def stamped(self, policy: Policy) -> Policy:
+        """The route's policy as this conversation follows it."""
+        on_busy = self.rare.on_busy
+        if on_busy is None:
+            return policy
+        self.rare = replace(self.rare, on_busy_of_route=policy.on_busy)
+        return replace(policy, on_busy=on_busy)
 
     def note_late(self) -> None:
         """Whether the message that just arrived is to be refused. It is if a turn is open, by whoever holds it."""

@@ -9,8 +9,11 @@ from turnlane.model.message import Message
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.value import value
 
-TurnOutcome = Literal["answered", "dead_letter", "superseded"]
-"""How a turn is recorded once it is over. A message that several turns hold belongs to the last of them."""
+TurnOutcome = Literal["answered", "dead_letter", "superseded", "retried", "dropped"]
+"""How a turn is recorded once it is over. A message that several turns hold belongs to the last of them.
+
+`retried`: it was a dead letter, and its messages have moved on, to be run again. `dropped`: it was one, kept no longer.
+"""
 
 
 @value

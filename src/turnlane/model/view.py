@@ -37,6 +37,8 @@ class LaneView:
     """Everything up to here has its outcome."""
     claim_seq: int = 0
     """The end of the open batch, which runs or is tried again; equal to `done_seq` if there is none."""
+    on_busy: OnBusy | None = None
+    """Of this conversation alone, set by an operator. None: as its route says."""
 
     @property
     def is_ending(self) -> bool:
@@ -63,6 +65,7 @@ class LaneView:
             due_at=lane.due_at,
             done_seq=lane.done_seq,
             claim_seq=lane.claim_seq,
+            on_busy=lane.rare.on_busy,
         )
 
 

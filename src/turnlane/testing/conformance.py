@@ -1245,6 +1245,98 @@ class BackendConformance:
         follower = await claim_one(backend, worker)
         assert (origin_ids(follower), follower.number, follower.epoch) == (["m-2"], 2, 2)
 
+    # What failed -----------------------------------------------------------------------------------------------------
+
+    async def test_a_dead_letter_runs_again_after_what_waits_and_under_the_same_ids(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-2"))
+        await backend.commit(await claim_one(backend, worker), GaveUp("no"))
+        await accept(backend, arrival("m-3", policy=replace(AT_ONCE, max_batch=1)))
+        assert await backend.retry_dead_letter(ALICE, 1) == 2
+        assert await backend.dead_letters() == []
+        assert await accept(backend, arrival("m-1")) == [Acceptance("duplicate", 4)]
+        assert await backend.place_of("site", "m-2") == (ALICE, 5)
+        turns = []
+        while leases := await backend.claim(worker, Kind.TURN):
+            turns.append((leases[0].number, origin_ids(leases[0])))
+            await backend.commit(leases[0], answer())
+        assert turns == [(2, ["m-3"]), (3, ["m-1"]), (4, ["m-2"])]
+        assert [view.in_reply_to for view in await backend.deliveries(ALICE)] == [("m-3",), ("m-1",), ("m-2",)]
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [turn.outcome for turn in story.turns] == ["retried", "answered", "answered", "answered"]
+        assert [message.seq for message in story.messages] == [3, 4, 5]
+
+    async def test_a_retried_dead_letter_waits_like_its_lane(self, backend: Backend, clock: Clock) -> None:
+        """Behind a running turn, and while the lane is paused."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), GaveUp("no"))
+        await accept(backend, arrival("m-2"))
+        running = await claim_one(backend, worker)
+        await backend.pause(ALICE)
+        await backend.retry_dead_letter(ALICE, 1)
+        await backend.commit(running, answer())
+        assert await backend.claim(worker, Kind.TURN) == []
+        await backend.resume(ALICE)
+        assert origin_ids(await claim_one(backend, worker)) == ["m-1"]
+
+    async def test_a_retried_dead_letter_is_not_refused_for_coming_late(self, backend: Backend, clock: Clock) -> None:
+        worker, policy = await joined(backend, clock), replace(AT_ONCE, on_busy="reject")
+        await accept(backend, arrival("m-1", policy=policy))
+        await backend.commit(await claim_one(backend, worker), GaveUp("no"))
+        await accept(backend, arrival("m-2", policy=policy))
+        running = await claim_one(backend, worker)
+        await accept(backend, arrival("m-3", policy=policy))
+        await backend.retry_dead_letter(ALICE, 1)
+        await backend.commit(running, answer())
+        assert origin_ids(await claim_one(backend, worker)) == ["m-1"]
+
+    async def test_only_a_dead_letter_is_retried_or_dropped_and_only_once(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB))
+        for lease in await backend.claim(worker, Kind.TURN, most=2):
+            await backend.commit(lease, GaveUp("no"))
+        assert await backend.drop_dead_letter(ALICE, 1)
+        assert await backend.retry_dead_letter(BOB, 1) == 1
+        for conversation, number in ((ALICE, 1), (BOB, 1), (ALICE, 2), ("site/nobody", 1)):
+            assert await backend.retry_dead_letter(conversation, number) == 0
+            assert not await backend.drop_dead_letter(conversation, number)
+        counts = await backend.counts()
+        assert (counts.dead_letters, counts.messages_waiting) == (0, 1)
+
+    async def test_a_commit_is_told_the_same_after_its_dead_letter_was_retried(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await backend.commit(lease, GaveUp("no"))
+        await backend.retry_dead_letter(ALICE, 1)
+        assert (await backend.commit(lease, GaveUp("no"))).verdict == "dead_letter"
+
+    async def test_a_conversation_behaves_as_it_was_told_until_it_is_changed_back(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        worker, route = await joined(backend, clock), replace(AT_ONCE, on_busy="collect")
+        assert not await backend.behave(ALICE, "queue")
+        await accept(backend, arrival("m-1", policy=route))
+        assert await backend.behave(ALICE, "queue")
+        store = backend if open_again is None else await open_again()
+        await accept(store, arrival("m-2", policy=route), arrival("m-3", policy=route), arrival("b-1", BOB, route))
+        assert (await lane_of(store)).on_busy == "queue"
+        assert (await lane_of(store, BOB)).on_busy is None
+        lease = next(lease for lease in await store.claim(worker, Kind.TURN, most=2) if lease.key == ALICE)
+        assert (origin_ids(lease), lease.policy.on_busy) == (["m-1"], "queue")
+        [busy] = [each for each in await store.busy(worker) if each.conversation == ALICE]
+        assert busy.on_busy == "queue"
+        await store.behave(ALICE, None)
+        await store.commit(lease, answer())
+        again = await claim_one(store, worker)
+        assert (origin_ids(again), again.policy) == (["m-2", "m-3"], route)
+
     # What is seen ----------------------------------------------------------------------------------------------------
 
     async def test_what_returned_has_happened_and_survives_a_restart(

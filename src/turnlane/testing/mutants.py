@@ -263,6 +263,32 @@ MUTANTS = (
     ),
     Mutant("who lost the turn shows on", f"{TRANSACTION}.hold_outbox", "not lane.held_by", "lane.held_by is None and "),
     Mutant("an answer is shown while the account is held", f"{TRANSACTION}.hold_outbox", "> self._now", "> 1 << 62"),
+    Mutant(
+        "retried messages change places",
+        f"{TRANSACTION}.retry_dead_letter",
+        "enumerate(messages, first)",
+        "reversed(list(enumerate(messages, first)))",
+    ),
+    Mutant(
+        "a dead letter is run again and again",
+        f"{TRANSACTION}.retry_dead_letter",
+        'outcome="retried"',
+        'outcome="dead_letter"',
+    ),
+    Mutant(
+        "a dead letter is retried without waking anybody", f"{LANE}.arrive_again", "self._wake_by(self.runs_at)", "pass"
+    ),
+    Mutant(
+        "what was retried is refused with who came late",
+        f"{TRANSACTION}.retry_dead_letter",
+        "self._refuse_late(lane)",
+        "pass",
+    ),
+    Mutant(
+        "anything is dropped as a dead letter", f"{TRANSACTION}._dead_letter", 'turn.outcome == "dead_letter"', "True"
+    ),
+    Mutant("the route has the last word", f"{LANE}.stamped", "if on_busy is None:", "if True:"),
+    Mutant("nobody remembers what the route said", f"{LANE}.behave", "self.rare.on_busy_of_route or ", ""),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

@@ -23,6 +23,7 @@ from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message
+from turnlane.model.policy import OnBusy
 from turnlane.model.turn import Outcome
 from turnlane.model.view import Busy, Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
 
@@ -231,6 +232,18 @@ class SqliteBackend:
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         done: bool = await self._call(Transaction.resume, (conversation, kind))
+        return done
+
+    async def behave(self, conversation: str, on_busy: OnBusy | None) -> bool:
+        done: bool = await self._call(Transaction.behave, (conversation, on_busy))
+        return done
+
+    async def retry_dead_letter(self, conversation: str, number: int) -> int:
+        moved: int = await self._call(Transaction.retry_dead_letter, (conversation, number))
+        return moved
+
+    async def drop_dead_letter(self, conversation: str, number: int) -> bool:
+        done: bool = await self._call(Transaction.drop_dead_letter, (conversation, number))
         return done
 
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:

@@ -79,6 +79,13 @@ VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
 INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role)
 VALUES (?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1), ?)
 
+-- name: move_message
+UPDATE message SET seq = ?3 WHERE lane = ?1 AND seq = ?2
+
+-- name: move_origin
+-- Unless the id was forgotten, and has come again since.
+UPDATE origin SET seq = ?5 WHERE channel = ?1 AND origin_id = ?2 AND lane = ?3 AND seq = ?4
+
 -- name: settle_messages
 UPDATE message SET outcome = ? WHERE lane = ? AND seq BETWEEN ? AND ? AND outcome IS NULL
 
@@ -141,6 +148,9 @@ INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(
 
 -- name: turn
 SELECT * FROM turn WHERE lane = ? AND number = ?
+
+-- name: amend_turn
+UPDATE turn SET outcome = ?3 WHERE lane = ?1 AND number = ?2
 
 -- name: insert_attempt
 INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?)

@@ -217,6 +217,14 @@ class SqliteRows:
         else:
             self._writes["insert_message_by"].append((*row, message.role))
 
+    def move_message(self, lane: StoredLane, message: Message, to: int) -> None:
+        """Written at once, as it may be read again in this transaction."""
+        self._execute(SQL["move_message"], (lane.id, message.seq, to))
+        self._execute(SQL["move_origin"], (message.channel, message.origin_id, lane.id, message.seq, to))
+        self._believed.messages.pop((lane.id, message.seq), None)
+        self._messages[lane.id, to] = message.stored(to, message.accepted_at)
+        self._origins.pop((message.channel, message.origin_id), None)
+
     def settle_messages(self, lane: StoredLane, first: int, last: int, outcome: MessageOutcome) -> None:
         for seq in range(first, last + 1):
             self._believed.messages.pop((lane.id, seq), None)
@@ -303,6 +311,12 @@ class SqliteRows:
             return known
         row = self._execute(SQL["turn"], (lane.id, number)).fetchone()
         return None if row is None else codec.turn_from(row, lane.key)
+
+    def amend_turn(self, lane: StoredLane, turn: TurnView) -> None:
+        """Written at once, after what this transaction recorded before."""
+        self._write("insert_turn", self._writes.pop("insert_turn", []))
+        self._turns[lane.id, turn.number] = turn
+        self._execute(SQL["amend_turn"], (lane.id, turn.number, turn.outcome))
 
     def add_attempt(self, lane: StoredLane, attempt: AttemptView) -> None:
         self._attempts[lane.id, attempt.epoch] = attempt

@@ -11,7 +11,6 @@ from turnlane.backends.base import Backend
 from turnlane.backends.serving import SESSION_LOOK_MS, USER_LOOK_MS
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
-from turnlane.model.message import Message
 from turnlane.model.session import Session
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import LaneView, StoredEvent, Story, TurnView
@@ -56,6 +55,7 @@ def check_lane(view: LaneView, lane: Account, latest_now: int) -> None:
     require_same(view.due_at is not None, lane.claimable, "I4 no lost and no spurious wake-up", view)
     if view.due_at is not None:
         require(view.due_at <= max(latest_now, lane.startable_at), "I7 nothing waits longer than it must", view, lane)
+    require_same(view.on_busy, lane.on_busy, "a lane behaves as it was told")
     check_gathering(view, lane)
 
 
@@ -133,7 +133,7 @@ def check_turns(story: Story, expected: Sequence[TurnView]) -> None:
     for turn, should in zip(story.turns, expected, strict=True):
         # Whoever takes a lane back gives a cause of its own, and cannot know which agent was running.
         known = turn if should.cause is not None else replace(turn, cause=None)
-        if should.outcome == "dead_letter" and should.cause is None:
+        if should.outcome in {"dead_letter", "retried", "dropped"} and should.cause is None:
             known = replace(known, agent=should.agent)
         require_same(known, should, "I5 a turn is recorded as it happened", story.conversation)
 
@@ -165,6 +165,8 @@ def check_tiling(story: Story) -> None:
             require_same(before.outcome, "superseded", "I5 only what was superseded is taken again", before, turn)
         places = [seq for seq in range(turn.first, turn.last + 1) if seq not in story.outcomes]
         last_turn_of.update(dict.fromkeys(places, turn.number))
+        if turn.outcome == "retried":  # its messages stand elsewhere now
+            last_turn_of = {seq: number for seq, number in last_turn_of.items() if number != turn.number}
     require_same(
         sorted([*last_turn_of, *story.outcomes]),
         [message.seq for message in story.messages],
@@ -206,18 +208,8 @@ async def check_dead_letters(oracle: Oracle, backend: Backend) -> None:
         (letter.turn.conversation, letter.turn.number, letter.messages)
         for letter in await backend.dead_letters(limit=100_000)
     ]
-    expected = [
-        (key, turn.number, _messages_of(oracle, turn))
-        for key, turns in oracle.turns.items()
-        for turn in turns
-        if turn.outcome == "dead_letter"
-    ]
+    expected = [(turn.conversation, turn.number, tuple(oracle.messages_of(turn))) for turn in oracle.dead_letters]
     require_same(sorted(shown, key=_place), sorted(expected, key=_place), "dead letters keep their messages")
-
-
-def _messages_of(oracle: Oracle, turn: TurnView) -> tuple[Message, ...]:
-    messages = oracle.messages[turn.conversation][turn.first - 1 : turn.last]
-    return tuple(message for message in messages if (turn.conversation, message.seq) not in oracle.outcomes)
 
 
 def _place(letter: tuple[str, int, object]) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.notice import BUSY, FULL
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
     Delivered,
@@ -113,6 +113,10 @@ class Account:
     parked: bool = False
     shown_under: int | None = None
     """Of an outbox: the epoch of the turn whose holder holds it too, to show what there is of the answer."""
+    on_busy: OnBusy | None = None
+    """Told by an operator, whatever the route says."""
+    on_busy_of_route: OnBusy | None = None
+    """What the route said last since then."""
 
     def __repr__(self) -> str:
         waiting = [item.seq for item in self.waiting]
@@ -162,6 +166,13 @@ class Account:
     def show_no_more(self) -> None:
         if self.shown_under is not None:
             self.holder, self.former, self.shown_under = None, self.holder, None
+
+    def heed(self, policy: Policy) -> Policy:
+        """The policy of a message, but for what an operator has said about this conversation."""
+        if self.on_busy is None:
+            return policy
+        self.on_busy_of_route = policy.on_busy
+        return replace(policy, on_busy=self.on_busy)
 
     def judge_lateness(self, message: Message) -> None:
         if self.policy.on_busy != "reject":
@@ -303,6 +314,7 @@ class Oracle:
             self.events["message.duplicate"] += 1
             return Acceptance("duplicate", known)
         lane = self._account(Kind.TURN, key, arrival.policy)
+        arrival = replace(arrival, policy=lane.heed(arrival.policy))
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
@@ -839,6 +851,65 @@ class Oracle:
             self.events["turn.dead_lettered"] += 1
         lane.batch = None
         self._refuse_the_late(lane, now)
+
+    def told(self, key: str, on_busy: OnBusy | None, *, answer: bool) -> None:
+        lane = self.accounts.get((Kind.TURN, key))
+        require_same(answer, lane is not None, "only a conversation that exists is told how to behave")
+        if lane is None:
+            return
+        route = lane.on_busy_of_route or lane.policy.on_busy
+        lane.on_busy, lane.on_busy_of_route = (on_busy, route) if on_busy else (None, None)
+        lane.policy = replace(lane.policy, on_busy=on_busy or route)
+        if lane.policy.on_busy != "reject":
+            lane.late = []
+        self.events["lane.told"] += 1
+
+    # What failed
+
+    @property
+    def dead_letters(self) -> list[TurnView]:
+        return [turn for turns in self.turns.values() for turn in turns if turn.outcome == "dead_letter"]
+
+    def messages_of(self, turn: TurnView) -> list[Message]:
+        inside = [message for message in self.messages[turn.conversation] if turn.first <= message.seq <= turn.last]
+        return [message for message in inside if (turn.conversation, message.seq) not in self.outcomes]
+
+    def requeued(self, key: str, number: int, now: int, *, answer: int) -> None:
+        """Its messages leave their places and stand behind all that waits, to be run again."""
+        turn = self._dead_letter(key, number)
+        moved = [] if turn is None else self.messages_of(turn)
+        require_same(answer, len(moved), "only a dead letter is run again, and all of its messages", key, number)
+        if turn is None:
+            return
+        lane = self.accounts[Kind.TURN, key]
+        self._refuse_the_late(lane, now)
+        if not lane.waiting:
+            lane.quiet_at = now
+        for message in moved:
+            lane.arrived += 1
+            again = replace(message, seq=lane.arrived)
+            lane.waiting.append(again)
+            lane.user = message.sender
+            self.messages[key].remove(message)
+            self.messages[key].append(again)
+            self.origins[message.channel, message.origin_id] = again.seq
+        self._amend(turn, "retried")
+        self.events["deadletter.retried"] += 1
+
+    def dropped(self, key: str, number: int, *, answer: bool) -> None:
+        turn = self._dead_letter(key, number)
+        require_same(answer, turn is not None, "only a dead letter is dropped", key, number)
+        if turn is not None:
+            self._amend(turn, "dropped")
+            self.events["deadletter.dropped"] += 1
+
+    def _dead_letter(self, key: str, number: int) -> TurnView | None:
+        named = (turn for turn in self.dead_letters if (turn.conversation, turn.number) == (key, number))
+        return next(named, None)
+
+    def _amend(self, turn: TurnView, outcome: TurnOutcome) -> None:
+        turns = self.turns[turn.conversation]
+        turns[turns.index(turn)] = replace(turn, outcome=outcome)
 
     def paused(self, kind: Kind, key: str, *, answer: bool) -> None:
         self._steered("lane.paused", kind, key, answer)

@@ -21,7 +21,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Attachment, Message
-from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
+from turnlane.model.policy import LATER, NORMAL, URGENT, OnBusy, Policy
 from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import LaneView
@@ -125,6 +125,8 @@ class World:
             self.the_wall_clock_jumps: 1,
             self.an_operator_steers: 3,
             self.an_operator_looks: 1,
+            self.an_operator_tells_a_lane_how_to_behave: 1,
+            self.an_operator_decides_about_a_dead_letter: 3,
         }
         weather = {step: weight * self._chance.choice((0, 1, 1, 3)) for step, weight in faults.items()}
         steps = ordinary | weather
@@ -525,6 +527,29 @@ class World:
                 self._oracle.resumed(kind, key, answer=await self._backend.resume(key, kind))
             case _:
                 self._oracle.unparked(kind, key, self._clock.now(), answer=await self._backend.unpark(key, kind))
+
+    async def an_operator_tells_a_lane_how_to_behave(self) -> None:
+        key, on_busy = self._chance.choice(CONVERSATIONS), self._chance.choice((None, *get_args(OnBusy)))
+        self._note("behave", key, on_busy)
+        self.tally["behave"] += 1
+        self._oracle.told(key, on_busy, answer=await self._backend.behave(key, on_busy))
+
+    async def an_operator_decides_about_a_dead_letter(self) -> None:
+        """Mostly about one that there is; sometimes about one that there never was, or is not any more."""
+        named = [(turn.conversation, turn.number) for turn in self._oracle.dead_letters]
+        if not named or self._chance.random() < 0.1:
+            named = [(self._chance.choice(CONVERSATIONS), self._chance.choice((1, 2, 3)))]
+        key, number = self._chance.choice(named)
+        if self._chance.random() < 0.7:
+            moved = await self._backend.retry_dead_letter(key, number)
+            self._note("retry dead letter", key, number, moved)
+            self._oracle.requeued(key, number, self._clock.now(), answer=moved)
+            self.tally["dead letter retried"] += moved > 0
+        else:
+            dropped = await self._backend.drop_dead_letter(key, number)
+            self._note("drop dead letter", key, number, dropped)
+            self._oracle.dropped(key, number, answer=dropped)
+            self.tally["dead letter dropped"] += dropped
 
     async def an_operator_looks(self) -> None:
         await check_overview(self._oracle, self._backend)

@@ -1,0 +1,40 @@
+"""What an operator decides about what was given up on: try it again, or keep it no longer."""
+
+from __future__ import annotations
+
+from turnlane.backends.base import Backend
+from turnlane.errors import NotFound
+from turnlane.flow.steer import Steered, lane_of
+from turnlane.model.lane import Kind
+from turnlane.model.view import DeadLetter
+
+ROWS_MAX = 1_000_000
+
+
+async def dead_letter(backend: Backend, conversation: str, number: int) -> DeadLetter:
+    """Raises NotFound for what is no dead letter, and says what it is instead."""
+    for letter in await backend.dead_letters(conversation=conversation, limit=ROWS_MAX):
+        if letter.turn.number == number:
+            return letter
+    raise await _no_dead_letter(backend, conversation, number)
+
+
+async def retry_dead_letter(backend: Backend, conversation: str, number: int) -> Steered:
+    """Its messages are run again, as a new turn, after what already waits in the conversation."""
+    if not await backend.retry_dead_letter(conversation, number):
+        raise await _no_dead_letter(backend, conversation, number)
+    return Steered(await lane_of(backend, conversation, Kind.TURN))
+
+
+async def drop_dead_letter(backend: Backend, conversation: str, number: int) -> Steered:
+    """It is not listed any longer, and is forgotten in time like any other turn."""
+    if not await backend.drop_dead_letter(conversation, number):
+        raise await _no_dead_letter(backend, conversation, number)
+    return Steered(await lane_of(backend, conversation, Kind.TURN))
+
+
+async def _no_dead_letter(backend: Backend, conversation: str, number: int) -> NotFound:
+    story = await backend.story(conversation, limit=ROWS_MAX)
+    outcomes = {turn.number: turn.outcome for turn in story.turns} if story is not None else {}
+    was = f"; that turn was {outcomes[number]}" if number in outcomes else ""
+    return NotFound(f"no dead letter {conversation}#{number}{was}; `turnlane deadletters` lists them")

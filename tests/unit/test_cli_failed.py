@@ -1,0 +1,80 @@
+"""The verbs over what failed: a dead letter runs again or goes; and how one conversation alone behaves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.test_cli import Life
+from tests.unit.test_cli_explain import call, explained, folder, lived  # noqa: F401 - a fixture of every test here
+
+from turnlane.model.turn import GaveUp, Replied, Reply
+
+
+async def given_up(life: Life) -> None:
+    await life.say("site/alice", "one", id="m-1")
+    await life.end(GaveUp("it cannot be answered"))
+    await life.say("site/alice", "two", id="m-2")
+
+
+async def given_up_and_answered(life: Life) -> None:
+    await given_up(life)
+    await life.end(Replied(Reply(None)))
+
+
+# Dead letters
+
+
+def test_a_dead_letter_is_retried_and_explained_at_its_new_place() -> None:
+    lived(given_up)
+    retried = call("deadletters", "retry", "site/alice#1")
+    assert retried.stdout == "its messages wait again: site/alice is ready, 2 to be answered\n"
+    assert call("deadletters").stdout == "no dead letters\n"
+    explanation = explained("site:m-1")
+    assert (explanation["message"]["seq"], explanation["waits"]["reason"]) == (3, "worker")
+    assert (
+        "turn 1 given up after 1 attempts: it cannot be answered (run again since)" in call("show", "site/alice").stdout
+    )
+
+
+def test_a_dropped_dead_letter_is_not_listed_but_still_told_of() -> None:
+    lived(given_up)
+    dropped = json.loads(call("deadletters", "drop", "site/alice#1", "--json").stdout)
+    assert (dropped["done"], dropped["lane"]["pending"]) == (True, 1)
+    assert call("deadletters").stdout == "no dead letters\n"
+    assert "(dropped since)" in call("show", "site/alice").stdout
+    assert explained("site:m-1")["outcome"] == "dropped"
+
+
+@pytest.mark.parametrize("verb", ["show", "retry", "drop"])
+def test_what_is_no_dead_letter_is_refused_with_what_it_is(verb: str) -> None:
+    lived(given_up_and_answered)
+    call("deadletters", "drop", "site/alice#1")
+    for id_, why in [
+        ("site/alice#1", "that turn was dropped"),
+        ("site/alice#2", "that turn was answered"),
+        ("site/alice#3", "`turnlane deadletters` lists them"),
+        ("site/nobody#1", "`turnlane deadletters` lists them"),
+    ]:
+        refused = call("deadletters", verb, id_)
+        assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
+
+
+# One conversation's own policy
+
+
+def test_a_conversation_is_told_how_to_behave_and_told_to_forget_it() -> None:
+    lived(given_up)
+    assert call("policy", "site/alice").stdout == "site/alice: on_busy = as its route says\n"
+    assert call("policy", "site/alice", "--on-busy", "steer").stdout == "site/alice: on_busy = steer\n"
+    assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["on_busy"] == "steer"
+    assert json.loads(call("policy", "site/alice", "--json").stdout)["lane"]["on_busy"] == "steer"
+    assert call("policy", "site/alice", "--on-busy", "default").stdout == "site/alice: on_busy = as its route says\n"
+
+
+def test_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    lived(given_up)
+    wrong = call("policy", "site/alice", "--on-busy", "ignore")
+    assert (wrong.exit_code, "'reject', 'default'" in wrong.stderr) == (2, True)
+    nobody = call("policy", "site/nobody", "--on-busy", "steer")
+    assert (nobody.exit_code, "`turnlane lanes` lists them" in nobody.stderr) == (1, True)
