@@ -124,7 +124,7 @@ async def test_a_receiver_that_says_it_failed_is_tried_again(status: int) -> Non
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 410, 422])
 async def test_a_receiver_that_will_never_take_it_is_not_tried_again(status: int) -> None:
-    assert await send(answers(status)) == Refused(f"reply_url answered {status}")
+    assert await send(answers(status)) == Refused(f"reply_url answered {status}", gone=status == 410)
 
 
 async def test_a_refused_connection_is_proven_not_sent() -> None:

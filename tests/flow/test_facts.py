@@ -93,6 +93,10 @@ async def _a_bad_day(world: World, clock: VirtualClock) -> None:
         await world.facts.seen("delivery.retried")
         clock.advance(1_000)
         await world.facts.seen("delivery.failed")
+        world.desk.results.extend([Refused("nobody is there", gone=True)])
+        await world.backend.resend("desk/bob", 1)
+        await world.facts.seen("conversation.gone")
+        await world.backend.drop("desk/bob", 2)
 
 
 async def _steered(world: World) -> None:

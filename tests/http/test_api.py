@@ -349,6 +349,31 @@ async def test_what_names_no_dead_letter_is_a_problem(client: httpx2.AsyncClient
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
+async def test_a_delivery_is_shown_resent_and_dropped(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    await bot.answer_one("hello")
+    (lease,) = await bot.backend.claim(WORKER, Kind.OUT)
+    await bot.backend.commit(lease, GaveUp("no"))
+    (delivery,) = (await client.get("/api/outbox?state=failed")).json()["deliveries"]
+    path = f"/api/outbox/{delivery['id']}"
+    assert (await client.get(path)).json() == delivery
+    resent = await client.post(f"{path}/resend")
+    assert (resent.status_code, resent.json()["seq"], resent.json()["state"]) == (200, 2, "queued")
+    again = await client.post(f"{path}/resend")
+    assert (again.status_code, "waits to be sent already" in again.json()["detail"]) == (404, True)
+    assert (await client.post(f"{path}/drop")).json()["state"] == "dropped"
+    assert (await client.post(f"{path}/drop")).status_code == 404
+    assert [each["id"] for each in (await client.get("/api/outbox?state=dropped")).json()["deliveries"]] == [
+        delivery["id"]
+    ]
+
+
+@pytest.mark.parametrize(("path", "status"), [("nope/resend", 404), ("nope/drop", 404), ("nope", 405), ("/drop", 404)])
+async def test_what_names_no_delivery_is_a_problem(client: httpx2.AsyncClient, path: str, status: int) -> None:
+    answer = await client.post(f"/api/outbox/{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
 # One message
 
 

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
 
-from turnlane.http.api import DECISIONS, POLICY, STEERING
+from turnlane.http.api import DECISIONS, DELIVERY_DECISIONS, POLICY, STEERING
 from turnlane.http.openapi import Operation, description, operations
 from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
@@ -38,6 +38,11 @@ async def lived() -> SmallBot:
         await bot.say(f"site/{name}", "hi", name)
         (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
         await bot.backend.commit(lease, GaveUp("it cannot be answered"))
+    for name in ("fay", "gus"):
+        await bot.say(f"site/{name}", "hi", name)
+        await bot.answer_one("hello")
+        (lease,) = await bot.backend.claim(WORKER, Kind.OUT)
+        await bot.backend.commit(lease, GaveUp("it cannot be sent"))
     await bot.say("site/carol", "hi", "m-3")
     await bot.backend.claim(WORKER, Kind.TURN)
     return bot
@@ -113,6 +118,8 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
         "/api/conversations/{key}": "/api/conversations/{key:path}",
         "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
         **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in (*STEERING, POLICY)},
+        "/api/outbox/{id}": "/api/outbox/{id:path}",
+        **{f"/api/outbox/{{id}}{word}": "/api/outbox/{id:path}" for word in DELIVERY_DECISIONS},
         "/api/deadletters/{id}": "/api/deadletters/{id:path}",
         **{f"/api/deadletters/{{id}}{word}": "/api/deadletters/{id:path}" for word in DECISIONS},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",

@@ -1,14 +1,16 @@
-"""The verbs over what failed: a dead letter runs again or goes; and how one conversation alone behaves."""
+"""The verbs over what failed: it is tried again, or goes; and how one conversation alone behaves."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from tests.unit.test_cli import Life
 from tests.unit.test_cli_explain import call, explained, folder, lived  # noqa: F401 - a fixture of every test here
 
-from turnlane.model.turn import GaveUp, Replied, Reply
+from turnlane.model.lane import Kind
+from turnlane.model.turn import Delivered, GaveUp, Replied, Reply
 
 
 async def given_up(life: Life) -> None:
@@ -57,6 +59,48 @@ def test_what_is_no_dead_letter_is_refused_with_what_it_is(verb: str) -> None:
         ("site/nobody#1", "`turnlane deadletters` lists them"),
     ]:
         refused = call("deadletters", verb, id_)
+        assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
+
+
+# What could not be sent
+
+
+async def not_sent(life: Life) -> None:
+    await life.say("site/alice", "hi", id="m-1")
+    await life.end(Replied(Reply(["one", "two", "three"])))
+    await life.end(GaveUp("400"), Kind.OUT)
+    await life.end(Delivered(), Kind.OUT)
+
+
+def listed(state: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(call("outbox", "--state", state, "--json").stdout)["deliveries"]
+    return found
+
+
+def test_a_failed_reply_is_sent_again_and_a_waiting_one_is_dropped() -> None:
+    lived(not_sent)
+    (failed,), (waiting,) = listed("failed"), listed("queued")
+    assert failed["id"] in call("outbox", "list", "--state", "failed").stdout
+    assert call("outbox", "resend", failed["id"]).stdout == "waits to be sent: delivery 4 of site/alice: one\n"
+    assert [each["text"] for each in listed("queued")] == ["three", "one"]
+    assert call("outbox", "drop", waiting["id"]).stdout == "dropped: delivery 3 of site/alice: three\n"
+    assert [each["text"] for each in listed("queued")] == ["one"]
+    assert json.loads(call("outbox", "drop", failed["id"], "--json").stdout)["state"] == "dropped"
+    assert (listed("queued"), listed("failed")) == ([], [])
+    assert "dropped: dropped by an operator" in call("show", "site/alice").stdout
+
+
+def test_what_cannot_be_resent_or_dropped_is_refused_with_the_reason() -> None:
+    lived(not_sent)
+    (sent,), (waiting,) = listed("sent"), listed("queued")
+    for verb, id_, why in [
+        ("resend", sent["id"], "was sent; only what failed"),
+        ("drop", sent["id"], "was sent; only what waits or failed can be dropped"),
+        ("resend", waiting["id"], "`turnlane retry site/alice --outbox` ends the wait"),
+        ("resend", "nothing", "`turnlane outbox` lists them"),
+        ("drop", "nothing", "`turnlane outbox` lists them"),
+    ]:
+        refused = call("outbox", verb, id_)
         assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
 
 

@@ -142,7 +142,8 @@ class Backend(Protocol):
         With `through`, messages that were handed into the run meanwhile are answered with it. `Superseded`: the turn
         ends without an answer, and its messages with it or, in their order, again with what came since.
         `Delivered`: the delivery is sent. `RetryLater`: the same batch again, in its place, or a dead letter if its
-        attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery). `Released`: given back
+        attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery); if its conversation is `gone`
+        with all that waits in the outbox, and all that is said there until a message comes. `Released`: given back
         without blame. `Parked`: the lane waits for an operator. What arrived meanwhile makes the lane due by itself.
 
         After a `RetryLater` in doubt, a release or a lost worker, the next leases of that delivery are `in_doubt`
@@ -198,6 +199,18 @@ class Backend(Protocol):
     async def drop_dead_letter(self, conversation: str, number: int) -> bool:
         """Keep a dead letter no longer: its record says `dropped`, and goes in time. False: as above."""
 
+    async def resend(self, conversation: str, place: int) -> bool:
+        """Send a delivery again that failed or was dropped: it moves to the end of its outbox, under the same id.
+
+        One that is held, as it may have arrived, is let go. False: there is no such delivery, it was sent, or waits.
+        """
+
+    async def drop(self, conversation: str, place: int) -> bool:
+        """Do not send a delivery, and keep it on no list; what is behind it goes on. Who sends it just now is fenced.
+
+        False: there is no such delivery, or it was sent or dropped.
+        """
+
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Let a parked lane go on, its attempts counted anew. False: it was not parked."""
 
@@ -218,6 +231,9 @@ class Backend(Protocol):
 
     async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
         """What left or will leave the conversation, in order, after that place in its outbox."""
+
+    async def delivery(self, id: str) -> DeliveryView | None:
+        """The delivery under this id. May cost a pass over all that was ever sent."""
 
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -146,6 +147,40 @@ class MemoryRows:
     def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
         settled = self.settled.get((lane.key, seq))
         return None if settled is None else (settled[0], settled[3])
+
+    def view(self, delivery: Delivery) -> DeliveryView:
+        settled = self.settled.get((delivery.conversation, delivery.seq), _UNSETTLED)
+        state, at, attempt, _, receipt, cause = settled
+        return DeliveryView(
+            id=delivery.id,
+            conversation=delivery.conversation,
+            seq=delivery.seq,
+            kind=delivery.kind,
+            turn=delivery.turn,
+            part=delivery.part,
+            parts=delivery.parts,
+            text=delivery.text,
+            in_reply_to=delivery.in_reply_to,
+            state=state,
+            queued_at=delivery.queued_at,
+            settled_at=at,
+            attempt=attempt,
+            receipt=receipt,
+            cause=cause,
+        )
+
+    def delivery(self, lane: Lane, seq: int) -> DeliveryView | None:
+        found = self.outgoing.get(lane.key, {}).get(seq)
+        return None if found is None else self.view(found)
+
+    def move_delivery(self, lane: Lane, seq: int, to: int) -> None:
+        outgoing = self.outgoing[lane.key]
+        outgoing[to] = replace(outgoing.pop(seq), seq=to, queued_at=self.now)
+        del self.settled[lane.key, seq]
+
+    def close_delivery(self, lane: Lane, seq: int, state: DeliveryState, cause: str | None) -> None:
+        _, _, attempt, epoch, receipt, _ = self.settled.get((lane.key, seq), _UNSETTLED)
+        self.settled[lane.key, seq] = (state, self.now, attempt, epoch, receipt, cause)
 
     def add_turn(self, lane: Lane, turn: TurnView) -> None:
         assert (lane.key, turn.number) not in self.turns
@@ -350,6 +385,12 @@ class MemoryBackend:
     async def drop_dead_letter(self, conversation: str, number: int) -> bool:
         return self._run(lambda t: t.drop_dead_letter(conversation, number))
 
+    async def resend(self, conversation: str, place: int) -> bool:
+        return self._run(lambda t: t.resend(conversation, place))
+
+    async def drop(self, conversation: str, place: int) -> bool:
+        return self._run(lambda t: t.drop(conversation, place))
+
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.unpark(conversation, kind))
 
@@ -393,34 +434,19 @@ class MemoryBackend:
         return next(((message.conversation, message.seq) for message in named), None)
 
     def _deliveries_of(self, conversation: str) -> list[DeliveryView]:
-        return [self._view(delivery) for delivery in self._rows.outgoing.get(conversation, {}).values()]
-
-    def _view(self, delivery: Delivery) -> DeliveryView:
-        settled = self._rows.settled.get((delivery.conversation, delivery.seq), _UNSETTLED)
-        state, at, attempt, _, receipt, cause = settled
-        return DeliveryView(
-            id=delivery.id,
-            conversation=delivery.conversation,
-            seq=delivery.seq,
-            kind=delivery.kind,
-            turn=delivery.turn,
-            part=delivery.part,
-            parts=delivery.parts,
-            text=delivery.text,
-            in_reply_to=delivery.in_reply_to,
-            state=state,
-            queued_at=delivery.queued_at,
-            settled_at=at,
-            attempt=attempt,
-            receipt=receipt,
-            cause=cause,
-        )
+        return [self._rows.view(delivery) for delivery in self._rows.outgoing.get(conversation, {}).values()]
 
     async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
         return [view for view in self._deliveries_of(conversation) if view.seq > after][:limit]
 
+    async def delivery(self, id: str) -> DeliveryView | None:
+        return next((view for view in self._all_deliveries() if view.id == id), None)
+
+    def _all_deliveries(self) -> list[DeliveryView]:
+        return [view for conversation in self._rows.outgoing for view in self._deliveries_of(conversation)]
+
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
-        views = [view for conversation in self._rows.outgoing for view in self._deliveries_of(conversation)]
+        views = self._all_deliveries()
         return [view for view in views if view.state == state][:limit]
 
     async def dead_letters(self, *, conversation: str | None = None, limit: int = 100) -> list[DeadLetter]:

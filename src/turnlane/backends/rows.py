@@ -11,7 +11,7 @@ from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
-from turnlane.model.view import AttemptView, TurnView
+from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 
 @dataclass(slots=True)
@@ -77,6 +77,13 @@ class Rows(Protocol):
 
     def settled_delivery(self, lane: Lane, seq: int) -> tuple[DeliveryState, int] | None:
         """State and epoch of a delivery that is settled."""
+
+    def delivery(self, lane: Lane, seq: int) -> DeliveryView | None: ...
+    def move_delivery(self, lane: Lane, seq: int, to: int) -> None:
+        """Queue one that is settled anew, in another place."""
+
+    def close_delivery(self, lane: Lane, seq: int, state: DeliveryState, cause: str | None) -> None:
+        """Settle one that nobody sends."""
 
     def add_turn(self, lane: Lane, turn: TurnView) -> None: ...
     def turn(self, lane: Lane, number: int) -> TurnView | None: ...

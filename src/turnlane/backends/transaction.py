@@ -40,6 +40,7 @@ from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
 SKIPPED = "skipped by an operator"
+DROPPED = "dropped by an operator"
 
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
@@ -127,6 +128,7 @@ class Transaction:
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
         if lane.rare is not NOTHING_RARE:
+            lane.rare = replace(lane.rare, gone=None)  # whoever writes can be reached again, for all we know
             policy = lane.stamped(policy)
         if command is not None:
             return self._obey(lane, message, policy, command)
@@ -226,6 +228,9 @@ class Transaction:
         notice = Delivery(notice_id(conversation, about), conversation, text, "notice", seq=seq, queued_at=self._now)
         self._rows.add_delivery(out, notice)
         self._rows.save_lane(out)
+        lane = self._rows.lane(TURN, conversation)
+        if lane is not None:
+            self._fail_if_gone(lane, out)
 
     def _lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
         return self._rows.lane(kind, key) or self._rows.add_lane(kind, key, policy)
@@ -292,8 +297,11 @@ class Transaction:
         match outcome:
             case RetryLater():
                 return self._retry(lane, lease, outcome)
-            case GaveUp(cause):
-                return self._give_up(lane, cause, lease)
+            case GaveUp(cause, gone):
+                verdict = self._give_up(lane, cause, lease)
+                if gone and lane.kind is OUT:
+                    self._lose_touch(lane, cause)
+                return verdict
             case Released():
                 return self._release(lane, lease)
             case Superseded():
@@ -399,7 +407,32 @@ class Transaction:
             delivery = Delivery(id_, lane.key, text, "reply", *place, in_reply_to, seq, self._now)
             self._rows.add_delivery(out, delivery)
         self._rows.save_lane(out)
+        if lane.rare is not NOTHING_RARE:
+            self._fail_if_gone(lane, out)
         return len(parts)
+
+    def _fail_if_gone(self, lane: Lane, out: Lane) -> None:
+        """What is said in a conversation that nothing can be sent to fails at once, in sight."""
+        if lane.rare.gone is not None:
+            self._fail_what_waits(out, lane.rare.gone)
+
+    def _lose_touch(self, out: Lane, cause: str) -> None:
+        """The turn lane remembers it: there it costs nothing to ask where something is said, or somebody writes."""
+        lane = self._rows.lane(TURN, out.key)
+        if lane is not None:
+            lane.rare = replace(lane.rare, gone=cause)
+            self._rows.save_lane(lane)
+        self._note("conversation.gone", out.key, cause, self._fail_what_waits(out, cause))
+
+    def _fail_what_waits(self, out: Lane, cause: str) -> int:
+        places = list(out.waiting_places)
+        for place in places:
+            self._rows.close_delivery(out, place, "failed", cause)
+            self._note("delivery.failed", out.key, place, 0, cause)
+        if places:
+            out.withdraw(places[0], places[-1], self._now)
+            self._rows.save_lane(out)
+        return len(places)
 
     def _save_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if reply.session is None or lane.renewed:
@@ -420,7 +453,7 @@ class Transaction:
 
     def _go_on(self, lane: Lane, taker: Taker | None) -> None:
         """The same lease may take the next delivery, so that a long answer leaves without a claim for each part."""
-        if taker is not None and lane.next_seq > lane.claim_seq and not lane.paused:
+        if taker is not None and lane.waiting and not lane.paused:
             lane.advance()
             taker.lanes.append(lane)
         else:
@@ -590,6 +623,43 @@ class Transaction:
             return False
         self._rows.amend_turn(lane, replace(turn, outcome="dropped"))
         self._note("deadletter.dropped", conversation, number)
+        return True
+
+    def resend(self, conversation: str, place: int) -> bool:
+        lane = self._rows.lane(OUT, conversation)
+        found = None if lane is None else self._rows.delivery(lane, place)
+        if lane is None or found is None or found.state == "sent":
+            return False
+        if found.state == "queued":
+            return place == lane.next_place and self.unpark(conversation, OUT)
+        self._rows.move_delivery(lane, place, lane.arrive(lane.policy, self._now))
+        self._rows.save_lane(lane)
+        self._note("outbox.resent", conversation, found.id, lane.next_seq)
+        self._try_again_to_reach(conversation)
+        return True
+
+    def _try_again_to_reach(self, conversation: str) -> None:
+        lane = self._rows.lane(TURN, conversation)
+        if lane is not None and lane.rare.gone is not None:
+            lane.rare = replace(lane.rare, gone=None)
+            self._rows.save_lane(lane)
+
+    def drop(self, conversation: str, place: int) -> bool:
+        lane = self._rows.lane(OUT, conversation)
+        found = None if lane is None else self._rows.delivery(lane, place)
+        if lane is None or found is None or found.state in ("sent", "dropped"):
+            return False
+        if found.state == "failed":
+            self._rows.close_delivery(lane, place, "dropped", found.cause)
+        elif place == lane.claim_seq:
+            self._rows.settle_delivery(lane, "dropped", cause=DROPPED)
+            self.unpark(conversation, OUT)
+            self._complete(lane, still_runs=lane.owner is not None)
+        else:
+            self._rows.close_delivery(lane, place, "dropped", DROPPED)
+            lane.withdraw(place, place, self._now)
+        self._rows.save_lane(lane)
+        self._note("outbox.dropped", conversation, found.id, place)
         return True
 
     def _dead_letter(self, lane: Lane, number: int) -> TurnView | None:

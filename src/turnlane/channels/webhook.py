@@ -122,7 +122,7 @@ class Webhook:
             case Answer(status=status) as answered if status == 429 or status >= 500:
                 return NotSent(f"reply_url answered {answered}", answered.retry_after(self._clock.now()))
             case Answer() as answered:
-                return Refused(f"reply_url answered {answered}")
+                return Refused(f"reply_url answered {answered}", gone=answered.status == 410)
             case NotReached(cause):
                 return NotSent(f"reply_url cannot be reached: {cause}")
             case Lost(cause):

@@ -68,6 +68,15 @@ as_json = click.option(
 limit = click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, metavar="N")
 
 
+class ListUnlessTold(click.Group):
+    """Without a word of its own the verb means `list`, options and all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def reads_store(function: Function) -> Function:
     """Hand the verb a `given` made of --config and --backend."""
     return _with_options(function, [_CONFIG, _BACKEND])

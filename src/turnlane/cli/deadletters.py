@@ -29,16 +29,7 @@ COLUMNS = [
 ]
 
 
-class ListUnlessTold(click.Group):
-    """Without a word of its own the verb means `list`, options and all."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=ListUnlessTold)
+@click.group(cls=common.ListUnlessTold)
 def command() -> None:
     """Turns that were given up on. Alone it lists them; ID is CONVERSATION#TURN."""
 

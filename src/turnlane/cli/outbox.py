@@ -1,20 +1,24 @@
-"""`turnlane outbox`: what is to be sent, was sent, or could not be."""
+"""`turnlane outbox`: what is to be sent, was sent, or could not be; and to send it again, or not at all."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import get_args
 
 import click
 
+from turnlane.backends import Backend
 from turnlane.cli import common
-from turnlane.cli.table import Column, echo_table, relative, state_colour
+from turnlane.cli.table import Column, echo_table, one_line, relative, state_colour
 from turnlane.clock import SystemClock
+from turnlane.flow import failed
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.view import DeliveryView
 from turnlane.settings import Settings
 
 COLUMNS = [
+    Column("ID"),
     Column("CONVERSATION"),
     Column("SEQ", right=True),
     Column("STATE", colour=state_colour),
@@ -24,21 +28,56 @@ COLUMNS = [
 ]
 
 
-@click.command()
+@click.group(cls=common.ListUnlessTold)
+def command() -> None:
+    """What leaves, left, or could not. Alone it lists what waits; ID is a delivery's, as listed."""
+
+
+@command.command("list")
 @click.option(
     "--state", type=click.Choice(get_args(DeliveryState)), default="queued", show_default=True, help="Which to list."
 )
 @common.limit
 @common.as_json
 @common.reads_store
-def command(given: common.Given, state: DeliveryState, limit: int, as_json: bool) -> None:
-    """What is to be sent (queued), was sent, or was given up on (failed)."""
+def list_them(given: common.Given, state: DeliveryState, limit: int, as_json: bool) -> None:
+    """List what is to be sent (queued), was sent, was given up on (failed), or dropped."""
     found = asyncio.run(_outbox(given.load(), state, limit))
     if as_json:
         common.echo_json({"deliveries": found})
         return
     now = SystemClock().now()
     echo_table(COLUMNS, (_row(delivery, now) for delivery in found), nothing=f"nothing {state}")
+
+
+@command.command("resend")
+@click.argument("id")
+@common.as_json
+@common.reads_store
+def resend_one(given: common.Given, id: str, as_json: bool) -> None:
+    """Send one again that failed or was dropped, after what already waits; or let one go that is held."""
+    _tell(asyncio.run(_on_one(failed.resend, given.load(), id)), "waits to be sent", as_json)
+
+
+@command.command("drop")
+@click.argument("id")
+@common.as_json
+@common.reads_store
+def drop_one(given: common.Given, id: str, as_json: bool) -> None:
+    """Do not send it, and list it no longer; what is behind it goes on. One that just leaves may still arrive."""
+    _tell(asyncio.run(_on_one(failed.drop, given.load(), id)), "dropped", as_json)
+
+
+def _tell(delivery: DeliveryView, words: str, as_json: bool) -> None:
+    if as_json:
+        common.echo_json(delivery)
+    else:
+        click.echo(f"{words}: delivery {delivery.seq} of {delivery.conversation}: {one_line(delivery.text)}")
+
+
+async def _on_one(verb: Callable[[Backend, str], Awaitable[DeliveryView]], settings: Settings, id: str) -> DeliveryView:
+    async with common.opened(settings) as backend:
+        return await verb(backend, id)
 
 
 async def _outbox(settings: Settings, state: DeliveryState, limit: int) -> list[DeliveryView]:
@@ -49,4 +88,4 @@ async def _outbox(settings: Settings, state: DeliveryState, limit: int) -> list[
 def _row(delivery: DeliveryView, now: int) -> tuple[object, ...]:
     text = f"[{delivery.cause}] {delivery.text}" if delivery.cause and delivery.state != "sent" else delivery.text
     queued = relative(delivery.queued_at, now)
-    return (delivery.conversation, delivery.seq, delivery.state, delivery.attempt, queued, text)
+    return (delivery.id, delivery.conversation, delivery.seq, delivery.state, delivery.attempt, queued, text)

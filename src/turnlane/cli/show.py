@@ -137,6 +137,8 @@ def _delivery(delivery: DeliveryView, name: str) -> Line:
     match delivery.state:
         case "sent":
             note, colour = f"sent after {took((delivery.settled_at or 0) - delivery.queued_at)}", "green"
+        case "dropped":
+            note, colour = f"dropped: {one_line(delivery.cause or 'no cause told')}", "bright_black"
         case "failed":
             note, colour = f"not sent: {one_line(delivery.cause or 'no cause told')}", "red"
         case _:

@@ -104,5 +104,5 @@ def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:
         case Unknown(cause):
             # Not looked up at once: what was cut or too slow may still be on its way in, and would not be found yet.
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause, in_doubt=True)
-        case Refused(cause):
-            return GaveUp(cause)
+        case Refused(cause, gone):
+            return GaveUp(cause, gone)

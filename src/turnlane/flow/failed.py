@@ -6,7 +6,7 @@ from turnlane.backends.base import Backend
 from turnlane.errors import NotFound
 from turnlane.flow.steer import Steered, lane_of
 from turnlane.model.lane import Kind
-from turnlane.model.view import DeadLetter
+from turnlane.model.view import DeadLetter, DeliveryView
 
 ROWS_MAX = 1_000_000
 
@@ -31,6 +31,35 @@ async def drop_dead_letter(backend: Backend, conversation: str, number: int) -> 
     if not await backend.drop_dead_letter(conversation, number):
         raise await _no_dead_letter(backend, conversation, number)
     return Steered(await lane_of(backend, conversation, Kind.TURN))
+
+
+async def delivery(backend: Backend, id: str) -> DeliveryView:
+    found = await backend.delivery(id)
+    if found is None:
+        raise NotFound(f"no delivery {id!r}; `turnlane outbox` lists them, by --state")
+    return found
+
+
+async def resend(backend: Backend, id: str) -> DeliveryView:
+    """Send it again under the same id, after what already waits; or let it go, if it is held. Answers it as it is."""
+    found = await delivery(backend, id)
+    if await backend.resend(found.conversation, found.seq):
+        return await delivery(backend, id)
+    if found.state == "sent":
+        raise NotFound(f"delivery {id} was sent; only what failed, was dropped or is held can be sent again")
+    outbox = f"{found.conversation} --outbox"
+    raise NotFound(
+        f"delivery {id} waits to be sent already; `turnlane retry {outbox}` ends the wait for a next attempt, "
+        f"`turnlane resume {outbox}` a pause"
+    )
+
+
+async def drop(backend: Backend, id: str) -> DeliveryView:
+    """It is not sent, and on no list; what is behind it goes on. Answers it as it is then."""
+    found = await delivery(backend, id)
+    if not await backend.drop(found.conversation, found.seq):
+        raise NotFound(f"delivery {id} was {found.state}; only what waits or failed can be dropped")
+    return await delivery(backend, id)
 
 
 async def _no_dead_letter(backend: Backend, conversation: str, number: int) -> NotFound:

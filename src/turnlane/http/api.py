@@ -39,6 +39,8 @@ STEERING = {
 }
 POLICY = "/policy"
 DEAD_LETTERS = "/deadletters/"
+OUTBOX = "/outbox/"
+DELIVERY_DECISIONS = {"/resend": failed.resend, "/drop": failed.drop}
 DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_letter}
 BODY_BYTES_MAX = 10_000
 
@@ -76,6 +78,8 @@ class Api:
             Route(CONVERSATIONS + "{key:path}", self.steer, methods=["POST"]),
             Route(MESSAGES + "{id:path}", self.message),
             Route("/outbox", self.outbox),
+            Route(OUTBOX + "{id:path}", self.delivery),
+            Route(OUTBOX + "{id:path}", self.decide_delivery, methods=["POST"]),
             Route("/deadletters", self.dead_letters),
             Route(DEAD_LETTERS + "{id:path}", self.dead_letter),
             Route(DEAD_LETTERS + "{id:path}", self.decide, methods=["POST"]),
@@ -132,6 +136,18 @@ class Api:
         query = Query(request, "state", "limit")
         state: DeliveryState = query.word("state", get_args(DeliveryState)) or "queued"
         return json_answer({"deliveries": await self._backend.outbox(state=state, limit=query.limit())})
+
+    async def delivery(self, request: Request) -> Response:
+        Query(request)
+        return json_answer(await failed.delivery(self._backend, unquote(written_after(request, OUTBOX))))
+
+    async def decide_delivery(self, request: Request) -> Response:
+        """`POST …/resend` and `…/drop`."""
+        Query(request)
+        written = written_after(request, OUTBOX)
+        how = _suffix(written, DELIVERY_DECISIONS)
+        await _body(request, _NOTHING)
+        return json_answer(await DELIVERY_DECISIONS[how](self._backend, unquote(written.removesuffix(how))))
 
     async def dead_letters(self, request: Request) -> Response:
         query = Query(request, "conversation", "limit")

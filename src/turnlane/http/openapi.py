@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from turnlane.flow.steer import Steered
 from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from turnlane.http.wire import is_time
-from turnlane.model.delivery import DeliveryState
+from turnlane.model.delivery import DeliveryState, delivery_id
 from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.policy import OnBusy
@@ -35,7 +35,7 @@ PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
     401: "A wrong or missing operator token",
     403: "A page of another site, or another machine's name, on a loopback address",
-    404: "No such conversation or message",
+    404: "No such conversation, message, dead letter or delivery",
     405: "Not with this method",
     408: "The body took too long",
     413: "The body is too long",
@@ -101,6 +101,9 @@ def operations() -> Sequence[Operation]:
         _in_path("id", "A dead letter, `CONVERSATION#TURN`", example=f"site/{name}#1")
         for name in ("bob", "dave", "erin")
     )
+    delivery, resent, given_up = (
+        _in_path("id", "A delivery", example=delivery_id(f"site/{name}", 1, 1)) for name in ("alice", "fay", "gus")
+    )
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
@@ -121,6 +124,9 @@ def operations() -> Sequence[Operation]:
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
         ),
+        Operation("/api/outbox/{id}", "One of it", _ref(DeliveryView), [delivery], problems=[404]),
+        Operation("/api/outbox/{id}/resend", "Send it again", _ref(DeliveryView), [resent], "post", nothing, bodies),
+        Operation("/api/outbox/{id}/drop", "Do not send it", _ref(DeliveryView), [given_up], "post", nothing, bodies),
         Operation("/api/deadletters", "Given up on", _list("dead_letters", DeadLetter), [conversation, limit]),
         Operation("/api/deadletters/{id}", "One in full", _ref(DeadLetter), [letter], problems=[404]),
         Operation("/api/deadletters/{id}/retry", "Run it again", steered, [retried], "post", nothing, bodies),

@@ -9,7 +9,8 @@ from typing import Literal
 from turnlane.model.value import value
 
 DeliveryKind = Literal["reply", "notice", "question", "reaction", "media", "typing", "operator"]
-DeliveryState = Literal["queued", "sent", "failed"]
+DeliveryState = Literal["queued", "sent", "failed", "dropped"]
+"""`dropped`: an operator decided that it is not sent (any more)."""
 
 _NAMESPACE = uuid.UUID("6d1f1c5e-6f0b-5c58-9b5b-2f6c0a6b7e10").bytes
 
@@ -85,6 +86,8 @@ class Refused:
     """The platform will never take it (a 4xx): kept as failed, the conversation goes on."""
 
     cause: str
+    gone: bool = False
+    """Nor anything else that is said in this conversation, until somebody writes in it again."""
 
 
 SendResult = Sent | NotSent | Unknown | Refused

@@ -129,6 +129,11 @@ class Lane:
         return outside(self.aside, self.claim_seq + 1, self.next_seq)
 
     @property
+    def next_place(self) -> int:
+        """Of the first that has no outcome yet."""
+        return self.claim_seq if self.has_open_batch else next(self.waiting_places, 0)
+
+    @property
     def has_open_batch(self) -> bool:
         return self.claim_seq > self.done_seq
 
@@ -249,6 +254,11 @@ class Lane:
         self._set_aside(place, place)
         self.first_at = first_at
 
+    def withdraw(self, first: int, last: int, now: int) -> None:
+        """Deliveries that wait in no batch have their outcome without being sent."""
+        self._set_aside(first, last)
+        self._rearm(now)
+
     def refuse_late(self) -> Sequence[int]:
         """All that came while the turn was open get an outcome of their own. Says which."""
         late = [] if self.late_seq is None else [place for place in self.waiting_places if place >= self.late_seq]
@@ -293,12 +303,13 @@ class Lane:
             self._open_batch()
 
     def _open_batch(self) -> None:
-        self.number += 1
         size = self.policy.batch_max if self.kind is TURN else 1
         if self.aside:
             *_, self.claim_seq = islice(self.waiting_places, size)
         else:
             self.claim_seq = min(self.next_seq, self.done_seq + size)
+        # A delivery is known by its place, and some were never opened: an operator dropped them.
+        self.number = self.number + 1 if self.kind is TURN else self.claim_seq
         self.first_at = None
 
     def leave_out(self, first_at: int) -> None:
@@ -323,9 +334,11 @@ class Lane:
 
     def advance(self) -> None:
         """An out lane's batch has its outcome; the same lease goes on with the next delivery."""
-        assert self.kind is OUT and self.next_seq > self.claim_seq
+        assert self.kind is OUT and self.waiting
         self.done_seq = self.claim_seq
         self.attempt, self.failures = 1, 0
+        if self.aside:
+            self._absorb()
         self._open_batch()
 
     def show(self, worker: str, turn_epoch: int, now: int) -> None:

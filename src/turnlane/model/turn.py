@@ -94,6 +94,8 @@ class GaveUp:
     """Trying again is pointless: a turn becomes a dead letter, a delivery is kept as failed."""
 
     cause: str
+    gone: bool = False
+    """An out lane: nothing can be sent to this conversation any more, until somebody writes in it again."""
 
 
 @value

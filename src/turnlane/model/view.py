@@ -39,6 +39,8 @@ class LaneView:
     """The end of the open batch, which runs or is tried again; equal to `done_seq` if there is none."""
     on_busy: OnBusy | None = None
     """Of this conversation alone, set by an operator. None: as its route says."""
+    gone: str | None = None
+    """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
 
     @property
     def is_ending(self) -> bool:
@@ -66,6 +68,7 @@ class LaneView:
             done_seq=lane.done_seq,
             claim_seq=lane.claim_seq,
             on_busy=lane.rare.on_busy,
+            gone=lane.rare.gone,
         )
 
 

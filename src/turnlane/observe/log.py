@@ -32,6 +32,7 @@ WARNINGS = frozenset(
         "delivery.retried",
         "delivery.lost",
         "delivery.fenced",
+        "conversation.gone",
         "lane.full",
         "lane.parked",
         "worker.lost",

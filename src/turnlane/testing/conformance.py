@@ -1317,6 +1317,119 @@ class BackendConformance:
         await backend.retry_dead_letter(ALICE, 1)
         assert (await backend.commit(lease, GaveUp("no"))).verdict == "dead_letter"
 
+    async def test_a_failed_delivery_is_sent_again_after_what_waits_under_the_same_id(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two", "three"]))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("400"))
+        await pass_time(10)
+        assert await backend.resend(ALICE, 1)
+        again = await backend.delivery(delivery_id(ALICE, 1, 1))
+        assert again is not None
+        assert (again.seq, again.state, again.cause, again.queued_at) == (4, "queued", None, clock.now())
+        assert not await backend.resend(ALICE, 1)
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["two", "three", "one"]
+        assert not await backend.resend(ALICE, 4)
+
+    async def test_a_held_delivery_is_let_go_and_what_waits_behind_it_is_not_resent(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        assert not await backend.resend(ALICE, 1)
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Parked("nobody can tell"))
+        assert not await backend.resend(ALICE, 2)
+        assert await backend.resend(ALICE, 1)
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["one", "two"]
+
+    @pytest.mark.parametrize("state", ["failed", "held", "backing off", "waiting", "last"])
+    async def test_a_dropped_delivery_is_not_sent_and_the_next_one_goes_on(
+        self, backend: Backend, clock: Clock, state: str
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two", "three"]))
+        ends: dict[str, Outcome] = {
+            "failed": GaveUp("400"),
+            "held": Parked("nobody can tell"),
+            "backing off": RetryLater(clock.now() + 60_000, "503"),
+        }
+        if state in ends:
+            await backend.commit(await claim_one(backend, worker, Kind.OUT), ends[state])
+        place = {"waiting": 2, "last": 3}.get(state, 1)
+        assert await backend.drop(ALICE, place)
+        assert not await backend.drop(ALICE, place)
+        assert [view.seq for view in await backend.outbox(state="dropped")] == [place]
+        assert await backend.outbox(state="failed") == []
+        counts = await backend.counts()
+        assert (counts.deliveries_waiting, counts.deliveries_failed) == (2, 0)
+        committed = await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered(), take_next=True)
+        if committed.next is not None:
+            await backend.commit(committed.next, Delivered())
+        await send_everything(backend, worker)
+        texts = ["one", "two", "three"]
+        assert await texts_sent(backend) == texts[: place - 1] + texts[place:]
+        assert not await backend.drop(ALICE, 1 if place > 1 else 2)
+
+    async def test_who_sends_what_is_dropped_is_fenced_and_nothing_leaves_before_it_has_let_go(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        assert await backend.drop(ALICE, 1)
+        assert await backend.claim(worker, Kind.OUT) == []
+        assert (await backend.commit(sending, Delivered())).verdict in {"fenced", "failed"}
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["two"]
+
+    async def test_only_a_delivery_that_there_is_is_found_resent_or_dropped(self, backend: Backend) -> None:
+        await accept(backend, arrival("m-1"))
+        for place in (0, 1, 7):
+            assert not await backend.resend(ALICE, place)
+            assert not await backend.drop(ALICE, place)
+        assert await backend.delivery("nothing") is None
+
+    async def test_nothing_more_is_sent_to_who_is_gone_until_somebody_writes(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-2", policy=replace(AT_ONCE, max_batch=1)))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two", "three"]))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("410", gone=True), take_next=True)
+        assert (await lane_of(backend)).gone == "410"
+        await backend.commit(await claim_one(backend, worker), answer("four"))
+        assert await backend.claim(worker, Kind.OUT) == []
+        failed = [(view.text, view.cause) for view in await backend.deliveries(ALICE) if view.state == "failed"]
+        assert failed == [("one", "410"), ("two", "410"), ("three", "410"), ("four", "410")]
+        await accept(backend, arrival("m-3"), arrival("b-1", BOB))
+        assert (await lane_of(backend)).gone is None
+        for lease in await backend.claim(worker, Kind.TURN, most=2):
+            await backend.commit(lease, answer("five"))
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["five"]
+        assert await texts_sent(backend, BOB) == ["five"]
+
+    async def test_resending_tries_again_to_reach_who_was_gone(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("410", gone=True))
+        store = backend if open_again is None else await open_again()
+        assert (await lane_of(store)).gone == "410"
+        assert await store.resend(ALICE, 2)
+        assert (await lane_of(store)).gone is None
+        await send_everything(store, worker)
+        assert await texts_sent(store) == ["two"]
+
     async def test_a_conversation_behaves_as_it_was_told_until_it_is_changed_back(
         self, backend: Backend, clock: Clock, open_again: OpenAgain
     ) -> None:

@@ -289,6 +289,37 @@ MUTANTS = (
     ),
     Mutant("the route has the last word", f"{LANE}.stamped", "if on_busy is None:", "if True:"),
     Mutant("nobody remembers what the route said", f"{LANE}.behave", "self.rare.on_busy_of_route or ", ""),
+    Mutant(
+        "a delivery is resent to its old place", f"{TRANSACTION}.resend", "lane.arrive(lane.policy, self._now)", "place"
+    ),
+    Mutant("what was sent is sent again", f"{TRANSACTION}.resend", 'found.state == "sent"', "False"),
+    Mutant(
+        "anything that waits in a held outbox lets it go", f"{TRANSACTION}.resend", "place == lane.next_place and ", ""
+    ),
+    Mutant(
+        "a dropped delivery leaves all the same",
+        f"{TRANSACTION}.drop",
+        "lane.withdraw(place, place, self._now)",
+        "pass",
+    ),
+    Mutant(
+        "dropping what is held leaves the rest held", f"{TRANSACTION}.drop", "self.unpark(conversation, OUT)", "pass"
+    ),
+    Mutant("a dropped delivery stands in the way", f"{LANE}.advance", "self._absorb()", "pass"),
+    Mutant("who is gone is asked again", f"{TRANSACTION}._lose_touch", "gone=cause", "gone=None"),
+    Mutant(
+        "what waits for who is gone leaves",
+        f"{TRANSACTION}._fail_what_waits",
+        "out.withdraw(places[0], places[-1], self._now)",
+        "pass",
+    ),
+    Mutant("who is gone stays gone", f"{TRANSACTION}._accept", "gone=None", "gone=lane.rare.gone"),
+    Mutant(
+        "an operator cannot reach who is gone",
+        f"{TRANSACTION}.resend",
+        "self._try_again_to_reach(conversation)",
+        "pass",
+    ),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

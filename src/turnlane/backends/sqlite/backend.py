@@ -246,6 +246,14 @@ class SqliteBackend:
         done: bool = await self._call(Transaction.drop_dead_letter, (conversation, number))
         return done
 
+    async def resend(self, conversation: str, place: int) -> bool:
+        done: bool = await self._call(Transaction.resend, (conversation, place))
+        return done
+
+    async def drop(self, conversation: str, place: int) -> bool:
+        done: bool = await self._call(Transaction.drop, (conversation, place))
+        return done
+
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         done: bool = await self._call(Transaction.unpark, (conversation, kind))
         return done
@@ -291,6 +299,9 @@ class SqliteBackend:
 
     async def deliveries(self, conversation: str, *, after: int = 0, limit: int = 100) -> list[DeliveryView]:
         return await self._read(lambda v: v.deliveries(conversation, after, limit))
+
+    async def delivery(self, id: str) -> DeliveryView | None:
+        return await self._read(lambda v: v.delivery(id))
 
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
         return await self._read(lambda v: v.outbox(state, limit))

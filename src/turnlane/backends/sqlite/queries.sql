@@ -136,6 +136,17 @@ UPDATE delivery SET
     state = ?3, settled_at = ?4, attempt = ?5, epoch = ?6, receipt = nullif(?7, -1), cause = nullif(?8, -1)
 WHERE lane = ?1 AND seq = ?2
 
+-- name: delivery
+SELECT * FROM delivery WHERE lane = ? AND seq = ?
+
+-- name: move_delivery
+UPDATE delivery SET
+    seq = ?3, queued_at = ?4, state = 'queued', settled_at = NULL, attempt = 0, epoch = 0, receipt = NULL, cause = NULL
+WHERE lane = ?1 AND seq = ?2
+
+-- name: close_delivery
+UPDATE delivery SET state = ?3, settled_at = ?4, cause = ?5 WHERE lane = ?1 AND seq = ?2
+
 -- name: deliveries_of_batches
 SELECT d.* FROM json_each(?1) AS batch
 CROSS JOIN delivery AS d ON d.lane = batch.value ->> 0 AND d.seq = batch.value ->> 1
@@ -197,7 +208,7 @@ DELETE FROM attempt WHERE lane = ? AND epoch = ?
 
 -- name: old_deliveries
 SELECT lane, seq FROM delivery
-WHERE (lane, seq) > (?2, ?3) AND settled_at < ?1 AND state = 'sent'
+WHERE (lane, seq) > (?2, ?3) AND settled_at < ?1 AND state IN ('sent', 'dropped')
 ORDER BY lane, seq LIMIT ?4
 
 -- name: forget_delivery
@@ -277,6 +288,22 @@ WHERE l.kind = 1 AND l.next_seq > l.done_seq AND d.state = ?1 ORDER BY d.queued_
 -- Served by delivery_failed.
 SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
 WHERE d.state = 'failed' AND d.state = ?1 ORDER BY d.settled_at DESC LIMIT ?2
+
+-- name: view_delivery_failed
+SELECT d.*, l.key FROM delivery AS d INDEXED BY delivery_failed JOIN lane AS l ON l.id = d.lane
+WHERE d.state = 'failed' AND d.id = ?
+
+-- name: view_delivery_queued
+SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id AND d.seq > l.done_seq
+WHERE l.kind = 1 AND l.next_seq > l.done_seq AND d.id = ?
+
+-- name: view_delivery
+-- The ids have no index, which every delivery would pay for: an operator asks seldom.
+SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane WHERE d.id = ?
+
+-- name: view_outbox_dropped
+SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
+WHERE d.state = ?1 ORDER BY d.settled_at DESC LIMIT ?2
 
 -- name: view_outbox_sent
 SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane

@@ -19,7 +19,7 @@ from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.session import Session
-from turnlane.model.view import AttemptView, TurnView
+from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 
 class SqliteRows:
@@ -300,6 +300,27 @@ class SqliteRows:
             return known
         row: tuple[DeliveryState, int] | None = self._execute(SQL["settled_delivery"], (lane.id, seq)).fetchone()
         return row
+
+    def delivery(self, lane: StoredLane, seq: int) -> DeliveryView | None:
+        self._write_deliveries()
+        row = self._execute(SQL["delivery"], (lane.id, seq)).fetchone()
+        return None if row is None else codec.delivery_view_from((*row, lane.key))
+
+    def move_delivery(self, lane: StoredLane, seq: int, to: int) -> None:
+        self._write_deliveries()
+        self._execute(SQL["move_delivery"], (lane.id, seq, to, self._now))
+        for known in (self._deliveries, self._settled):
+            known.pop((lane.id, seq), None)
+
+    def close_delivery(self, lane: StoredLane, seq: int, state: DeliveryState, cause: str | None) -> None:
+        self._write_deliveries()
+        self._execute(SQL["close_delivery"], (lane.id, seq, state, self._now, cause))
+        self._settled.pop((lane.id, seq), None)
+
+    def _write_deliveries(self) -> None:
+        """What this transaction has gathered of them, before one of them is read or changed by its place."""
+        for name in ("insert_delivery", "insert_question", "settle_delivery"):
+            self._write(name, self._writes.pop(name, []))
 
     def add_turn(self, lane: StoredLane, turn: TurnView) -> None:
         self._turns[lane.id, turn.number] = turn

@@ -127,6 +127,14 @@ class Views:
         rows = self._execute(SQL["view_deliveries"], (conversation, after, limit))
         return [codec.delivery_view_from(row) for row in rows]
 
+    def delivery(self, id: str) -> DeliveryView | None:
+        """Looked for where it is likely to be, and last among all that was ever sent."""
+        for name in ("view_delivery_failed", "view_delivery_queued", "view_delivery"):
+            row = self._execute(SQL[name], (id,)).fetchone()
+            if row is not None:
+                return codec.delivery_view_from(row)
+        return None
+
     def outbox(self, state: DeliveryState, limit: int) -> list[DeliveryView]:
         rows = self._execute(SQL[f"view_outbox_{state}"], (state, limit))
         return [codec.delivery_view_from(row) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -56,6 +56,7 @@ def check_lane(view: LaneView, lane: Account, latest_now: int) -> None:
     if view.due_at is not None:
         require(view.due_at <= max(latest_now, lane.startable_at), "I7 nothing waits longer than it must", view, lane)
     require_same(view.on_busy, lane.on_busy, "a lane behaves as it was told")
+    require_same(view.gone is not None, lane.gone, "who cannot be reached is remembered, until somebody writes")
     check_gathering(view, lane)
 
 
@@ -148,7 +149,7 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
         story = await backend.story(key, limit=100_000)
         assert story is not None
         check_tiling(story)
-        check_replies(story)
+        check_replies(story, resent=oracle.resent)
         check_usage(story, since=oracle.sessions_until.get(key, 0))
     await check_overview(oracle, backend)
     await check_dead_letters(oracle, backend)
@@ -178,10 +179,10 @@ def check_tiling(story: Story) -> None:
     require_same(numbers, list(range(1, len(numbers) + 1)), "turns are numbered in order")
 
 
-def check_replies(story: Story) -> None:
-    """I9: answered turns and their parts, in order, under ids of their own."""
+def check_replies(story: Story, *, resent: Collection[str]) -> None:
+    """I9: answered turns and their parts, in order, under ids of their own. What was sent again has left its place."""
     answered = {turn.number for turn in story.turns if turn.outcome == "answered"}
-    places = [(view.turn, view.part) for view in story.deliveries if view.kind == "reply"]
+    places = [(view.turn, view.part) for view in story.deliveries if view.kind == "reply" and view.id not in resent]
     require_same(places, sorted(set(places), key=lambda place: (place[0] or 0, place[1])), "replies leave in order")
     require(answered.issuperset(turn for turn, _ in places), "only answered turns reply", places)
     ids = {view.id for view in story.deliveries}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.backends.transaction import SKIPPED
@@ -113,6 +114,8 @@ class Account:
     parked: bool = False
     shown_under: int | None = None
     """Of an outbox: the epoch of the turn whose holder holds it too, to show what there is of the answer."""
+    gone: bool = False
+    """A turn lane: nothing can be sent to its conversation, until somebody writes there."""
     on_busy: OnBusy | None = None
     """Told by an operator, whatever the route says."""
     on_busy_of_route: OnBusy | None = None
@@ -195,7 +198,8 @@ class Account:
             self.quiet_at = min(self.quiet_at, now)
 
     def open_batch(self) -> None:
-        self.opened += 1
+        # A delivery is known by its place in the outbox, a turn by its number.
+        self.opened = self.opened + 1 if self.kind is Kind.TURN else self.waiting[0].seq
         taken, self.waiting = self.waiting[: self.most], self.waiting[self.most :]
         self.batch = Batch(self.opened, tuple(taken))  # type: ignore[arg-type]  # one lane holds one kind of items
 
@@ -238,6 +242,8 @@ class Oracle:
         """Accounts for which nothing is sent, and until when."""
         self.passed_over: Counter[tuple[Kind, str, str]] = Counter()
         """How often a tenant that was just as urgent had to let another one go first, since it was last served."""
+        self.resent: set[str] = set()
+        """Deliveries that an operator has put at the end of their outbox."""
         self.events: Counter[str] = Counter()
         """How many facts of each name must have been written down."""
 
@@ -315,6 +321,7 @@ class Oracle:
             return Acceptance("duplicate", known)
         lane = self._account(Kind.TURN, key, arrival.policy)
         arrival = replace(arrival, policy=lane.heed(arrival.policy))
+        lane.gone = False
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
@@ -622,8 +629,11 @@ class Oracle:
                 return self._given_up(lane, now, by_commit=True, cause=outcome.cause)
             case RetryLater():
                 return self._retried(lane, outcome, now)
-            case GaveUp(cause):
-                return self._given_up(lane, now, by_commit=True, cause=cause)
+            case GaveUp(cause, gone):
+                verdict = self._given_up(lane, now, by_commit=True, cause=cause)
+                if gone and lane.kind is Kind.OUT:
+                    self._lost_touch(lane, now)
+                return verdict
             case Released():
                 return self._stopped(lane, now, by_commit=True)
             case Superseded(set_aside):
@@ -680,6 +690,25 @@ class Oracle:
         stored = asdict(delivery)
         del stored["resent"]  # a mark on one sending, never stored
         self.deliveries.setdefault(out.key, []).append(DeliveryView(**stored, state="queued"))
+        if self.accounts[Kind.TURN, out.key].gone:
+            self._fail_what_waits(out, now)
+
+    def _lost_touch(self, out: Account, now: int) -> None:
+        self.accounts[Kind.TURN, out.key].gone = True
+        self.events["conversation.gone"] += 1
+        self._fail_what_waits(out, now)
+
+    def _fail_what_waits(self, out: Account, now: int) -> None:
+        for item in out.waiting:
+            self._amend_delivery(out.key, item.seq, state="failed", settled_at=now)
+            self.events["delivery.failed"] += 1
+        out.waiting = []
+
+    def delivery_at(self, key: str, seq: int) -> DeliveryView | None:
+        return next((view for view in self.deliveries.get(key, []) if view.seq == seq), None)
+
+    def _amend_delivery(self, key: str, seq: int, **changes: Any) -> None:
+        self.deliveries[key] = [replace(view, **changes) if view.seq == seq else view for view in self.deliveries[key]]
 
     def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
         assert lane.holder is not None
@@ -751,8 +780,8 @@ class Oracle:
         self, lane: Account, state: DeliveryState, now: int, *, by_commit: bool, receipt: str | None = None
     ) -> Verdict:
         assert lane.batch is not None
-        views, place = self.deliveries[lane.key], lane.batch.items[0].seq - 1
-        views[place] = replace(views[place], state=state, settled_at=now, attempt=lane.attempts, receipt=receipt)
+        settled = {"state": state, "settled_at": now, "attempt": lane.attempts, "receipt": receipt}
+        self._amend_delivery(lane.key, lane.batch.items[0].seq, **settled)
         self.events[f"delivery.{state}"] += 1
         return self._done(lane, "sent" if state == "sent" else "failed", now, by_commit=by_commit)
 
@@ -843,8 +872,8 @@ class Oracle:
             lane.holder = lane.former  # as with a stop
             return
         if kind is Kind.OUT:
-            views, place = self.deliveries[key], lane.batch.items[0].seq - 1
-            views[place] = replace(views[place], state="failed", settled_at=now, attempt=lane.attempts)
+            settled = {"state": "failed", "settled_at": now, "attempt": lane.attempts}
+            self._amend_delivery(key, lane.batch.items[0].seq, **settled)
             self.events["delivery.failed"] += 1
         else:
             self._record(lane, "dead_letter", now, cause=SKIPPED)
@@ -910,6 +939,56 @@ class Oracle:
     def _amend(self, turn: TurnView, outcome: TurnOutcome) -> None:
         turns = self.turns[turn.conversation]
         turns[turns.index(turn)] = replace(turn, outcome=outcome)
+
+    def sent_again(self, key: str, place: int, now: int, *, answer: bool) -> None:
+        lane, view = self.accounts.get((Kind.OUT, key)), self.delivery_at(key, place)
+        given_up = view is not None and view.state in {"failed", "dropped"}
+        held = lane is not None and lane.parked and self._is_next(lane, place)
+        require_same(answer, given_up or held, "what was given up on is sent again, and what is held", view, lane)
+        if lane is None or view is None or not answer:
+            return
+        if held:
+            self.unparked(Kind.OUT, key, now, answer=True)
+            return
+        self.accounts[Kind.TURN, key].gone = False
+        self.deliveries[key].remove(view)
+        names = ("id", "conversation", "text", "kind", "turn", "part", "parts", "in_reply_to", "options")
+        said = Delivery(**{name: getattr(view, name) for name in names}, seq=lane.arrived + 1, queued_at=now)
+        self._gather_delivery(lane, said, lane.policy, now)
+        self.resent.add(view.id)
+        for kind, of, epoch, number in list(self.endings):
+            if (kind, of, number) == (Kind.OUT, key, place):
+                # How it ended then went with it: whoever asks late may be told so, or is a stranger.
+                self.endings[kind, of, epoch, number].by_commit = False
+        self.events["outbox.resent"] += 1
+
+    @staticmethod
+    def _is_next(lane: Account, place: int) -> bool:
+        head = lane.batch.items[0] if lane.batch else lane.waiting[0] if lane.waiting else None
+        return head is not None and head.seq == place
+
+    def delivery_dropped(self, key: str, place: int, now: int, *, answer: bool) -> None:
+        view = self.delivery_at(key, place)
+        open_ = view is not None and view.state in {"queued", "failed"}
+        require_same(answer, open_, "what was not sent can be dropped, once", key, place)
+        if not open_:
+            return
+        lane = self.accounts[Kind.OUT, key]
+        if lane.batch is not None and lane.batch.items[0].seq == place:
+            self._dropped_at_the_head(lane, now)
+        lane.waiting = [item for item in lane.waiting if item.seq != place]
+        self._amend_delivery(key, place, state="dropped", settled_at=now)
+        self.events["outbox.dropped"] += 1
+
+    def _dropped_at_the_head(self, lane: Account, now: int) -> None:
+        assert lane.batch is not None
+        self._amend_delivery(lane.key, lane.batch.items[0].seq, attempt=lane.attempts)
+        if lane.parked:
+            self.unparked(Kind.OUT, lane.key, now, answer=True)
+        if lane.holder is not None:
+            self._let_go(lane, "failed", by_commit=False)
+            lane.holder = lane.former  # as with a stop
+        lane.batch = None
 
     def paused(self, kind: Kind, key: str, *, answer: bool) -> None:
         self._steered("lane.paused", kind, key, answer)

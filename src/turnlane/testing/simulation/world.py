@@ -127,6 +127,7 @@ class World:
             self.an_operator_looks: 1,
             self.an_operator_tells_a_lane_how_to_behave: 1,
             self.an_operator_decides_about_a_dead_letter: 3,
+            self.an_operator_decides_about_a_delivery: 3,
         }
         weather = {step: weight * self._chance.choice((0, 1, 1, 3)) for step, weight in faults.items()}
         steps = ordinary | weather
@@ -395,6 +396,7 @@ class World:
                 (Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60),
                 (RetryLater(later, "no answer", in_doubt=True), 10),
                 (RetryLater(later, "slow down", holds_account=True), 5),
+                (GaveUp("nobody is there", gone=True), 3),
             ]
         else:
             endings += [
@@ -550,6 +552,25 @@ class World:
             self._note("drop dead letter", key, number, dropped)
             self._oracle.dropped(key, number, answer=dropped)
             self.tally["dead letter dropped"] += dropped
+
+    async def an_operator_decides_about_a_delivery(self) -> None:
+        """Mostly about one that was not sent; sometimes about any, or one that there never was."""
+        views = [view for views in self._oracle.deliveries.values() for view in views]
+        named = [(view.conversation, view.seq) for view in views if view.state != "sent"]
+        if not named or self._chance.random() < 0.1:
+            named = [(self._chance.choice(CONVERSATIONS), self._chance.choice((1, 2, 3)))]
+        key, place = self._chance.choice(named)
+        now = self._clock.now()
+        if self._chance.random() < 0.6:
+            done = await self._backend.resend(key, place)
+            self._note("resend", key, place, done)
+            self._oracle.sent_again(key, place, now, answer=done)
+            self.tally["resent"] += done
+        else:
+            done = await self._backend.drop(key, place)
+            self._note("drop", key, place, done)
+            self._oracle.delivery_dropped(key, place, now, answer=done)
+            self.tally["delivery dropped"] += done
 
     async def an_operator_looks(self) -> None:
         await check_overview(self._oracle, self._backend)
