@@ -108,7 +108,8 @@ class Bot:
             return policy_for(self.settings, channel)
         if channel not in self.channels:
             raise NotFound(f"no channel is named {channel!r}; known: {', '.join(self.channels) or 'none'}")
-        return policy_of(self.settings.lanes, agent=next(iter(self.agents)), tenant=channel)
+        configured = self.settings.channels.get(channel)
+        return policy_of(self.settings.lanes, agent=next(iter(self.agents)), tenant=channel, channel=configured)
 
     # What happened
 

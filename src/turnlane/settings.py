@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -109,6 +109,27 @@ class Url(str):
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
             raise ValueError("not a URL")
         return cls(text)
+
+
+class Rate(str):
+    """How many in which time: "1/s", "20/m", "500/h"."""
+
+    __slots__ = ()
+    _TEXT = re.compile(r"([1-9]\d{0,6})/(s|m|h|d)")
+    _UNITS: ClassVar[Mapping[str, int]] = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+    @classmethod
+    def parse(cls, text: object) -> Rate:
+        match = cls._TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None or int(match[1]) > cls._UNITS[match[2]]:
+            raise ValueError("not a rate")
+        return cls(match[0])
+
+    @property
+    def every_ms(self) -> int:
+        """The time for one of them, rounded up: rather too slow than too fast."""
+        count, _, unit = self.partition("/")
+        return -(-self._UNITS[unit] // int(count))
 
 
 class Address(str):
@@ -223,6 +244,8 @@ class WebhookChannel(Table, frozen=True, kw_only=True):
     secret: Secret | None = None
     reply_url: Url | None = None
     lookup_url: Url | None = None
+    rate: Rate | None = None
+    burst: Count = 1
 
 
 class WebChannel(Table, frozen=True, kw_only=True):
@@ -332,10 +355,11 @@ def policy_for(settings: Settings, channel: str) -> Policy:
         if route.channel == channel:
             lanes, agent = route.lanes, route.agent
             break
-    return policy_of(lanes, agent=agent, tenant=channel)
+    return policy_of(lanes, agent=agent, tenant=channel, channel=settings.channels[channel])
 
 
-def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
+def policy_of(lanes: Lanes, *, agent: str, tenant: str, channel: ChannelSettings | None = None) -> Policy:
+    paced = channel if isinstance(channel, WebhookChannel) else WebhookChannel()
     return Policy(
         agent=agent,
         tenant=tenant,
@@ -353,6 +377,8 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str) -> Policy:
         backoff=policy.Backoff(lanes.backoff.first.ms, lanes.backoff.factor, lanes.backoff.most.ms),
         deliver_for_ms=lanes.deliver_for.ms,
         on_unknown=lanes.on_unknown,
+        send_every_ms=paced.rate.every_ms if paced.rate else 0,
+        send_burst=paced.burst,
     )
 
 
@@ -756,6 +782,7 @@ def _exposed(settings: Settings) -> Iterator[str]:
 _EXPECTED: Mapping[object, str] = {
     Duration: 'a duration with its unit, like "250ms", "3s" or "1m30s"',
     Secret: "a text that is not empty",
+    Rate: 'a rate like "1/s", "20/m" or "500/h", at most 1000 in a second',
     Url: 'a URL like "http://127.0.0.1:9000/turns"',
     Address: 'HOST:PORT like "127.0.0.1:8484"',
     str: "a text",
@@ -765,7 +792,7 @@ _EXPECTED: Mapping[object, str] = {
 
 
 def _decode(kind: type, value: object) -> object:
-    if kind in {Duration, Secret, Url, Address}:
+    if kind in {Duration, Rate, Secret, Url, Address}:
         return kind.parse(value)
     raise NotImplementedError(kind)
 

@@ -30,6 +30,7 @@ lease = "1s"
 kind = "webhook"
 secret = "{secret}"
 reply_url = "{outside}/replies"
+{channel}
 
 [agents.only]
 {agent}
@@ -43,14 +44,26 @@ class Site:
     stack: AsyncExitStack
 
     def configure(
-        self, *, top: str = "", lanes: str = "", debounce: str = "0s", command: Sequence[str] | None = None
+        self,
+        *,
+        top: str = "",
+        lanes: str = "",
+        channel: str = "",
+        debounce: str = "0s",
+        command: Sequence[str] | None = None,
     ) -> None:
         """Leases of one second. The agent is the one outside, unless there is a command."""
         agent = f'kind = "http"\nurl = "{self.outside.url}/turns"'
         if command is not None:
             agent = f'kind = "command"\ncommand = {json.dumps(list(command))}'
         text = SETTINGS.format(
-            top=top, lanes=lanes, debounce=debounce, secret=SECRET, outside=self.outside.url, agent=agent
+            top=top,
+            lanes=lanes,
+            channel=channel,
+            debounce=debounce,
+            secret=SECRET,
+            outside=self.outside.url,
+            agent=agent,
         )
         (self.folder / "turnlane.toml").write_text(text)
 

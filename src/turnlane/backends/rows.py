@@ -45,7 +45,10 @@ class Rows(Protocol):
 
     def save_served(self, kind: Kind, tenant: str, number: int) -> None: ...
     def holds(self) -> Mapping[str, int]:
-        """Accounts that nobody may send for, and until when. Those of the past do no harm."""
+        """Accounts that nobody may send for, and until when. Times of the past say how long an account has been free.
+
+        It stays true while the transaction goes on.
+        """
 
     def save_hold(self, account: str, until: int) -> None: ...
 

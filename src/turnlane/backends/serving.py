@@ -14,7 +14,7 @@ from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits, Running
 from turnlane.model.message import Message
-from turnlane.model.policy import Queue, priority_of, tenant_of
+from turnlane.model.policy import Policy, Queue, priority_of, tenant_of
 from turnlane.model.session import Session
 
 SESSION_LOOK_MS = 250
@@ -44,6 +44,8 @@ class Shares:
     served: Counter[str]
     """When it was last served: the greater, the later."""
     limits: Limits
+    holds: Mapping[str, int]
+    """Until when accounts may not send, as it is at any moment."""
 
 
 Standing = Literal["live", "lapsed", "lost"]
@@ -78,14 +80,18 @@ class Serving:
         lines = {
             queue: self._rows.due_lanes(kind, queue, self._now, most)
             for queue in self._rows.due_queues(kind, self._now)
-            if not holds or holds.get(tenant_of(queue), 0) <= self._now
+            if self._is_free(queue, holds)
         }
         limits = self._limits if kind is TURN else NO_LIMITS
         if not lines or (len(lines) == 1 and limits == NO_LIMITS):
             return next(iter(lines.values()), iter(()))
         running = Running.of(self._rows.running(kind))
-        self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits)
+        self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits, holds)
         return self._in_turn(lines, self._shares[kind])
+
+    def _is_free(self, queue: Queue, holds: Mapping[str, int]) -> bool:
+        """Whether its account may send. Turns are held by nobody."""
+        return not holds or holds.get(tenant_of(queue), 0) <= self._now
 
     def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
         """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due."""
@@ -95,7 +101,10 @@ class Serving:
             tenant = tenant_of(queue)
             return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], heads[queue].due_at or 0
 
-        while open_ := [queue for queue in heads if shares.running.leave_room(queue, shares.limits)]:
+        def is_open(queue: Queue) -> bool:
+            return shares.running.leave_room(queue, shares.limits) and self._is_free(queue, shares.holds)
+
+        while open_ := [queue for queue in heads if is_open(queue)]:
             queue = min(open_, key=urgency)
             yield heads.pop(queue)
             following = next(lines[queue], None)
@@ -145,10 +154,18 @@ class Serving:
             taker.lanes.append(lane)
             if competing:
                 self._count(lane)
+            if kind is OUT and lane.policy.send_every_ms and not self._may_follow(lane.policy) and not competing:
+                return
             following = next(waiting, None)
             if following is None:
                 return
             taker = following
+
+    def _may_follow(self, policy: Policy) -> bool:
+        """One more is sent for the account. Whether another one may be, at the same moment."""
+        again_at = policy.sends_again_at(self._rows.holds().get(policy.tenant, 0), self._now)
+        self._rows.save_hold(policy.tenant, again_at)
+        return again_at <= self._now
 
     def _waits_for_its_session(self, lane: Lane) -> bool:
         """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""

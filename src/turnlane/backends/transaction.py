@@ -355,7 +355,7 @@ class Transaction:
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last) or not self._may_claim(lease.worker):
             return False
-        if self._rows.holds().get(lane.policy.tenant, 0) > self._now:
+        if lane.policy.send_every_ms or self._rows.holds().get(lane.policy.tenant, 0) > self._now:
             return False
         out = self._lane(OUT, lane.key, lane.policy)
         if out.owner is None and not (out.pending or out.paused or out.parked):
@@ -453,11 +453,15 @@ class Transaction:
 
     def _go_on(self, lane: Lane, taker: Taker | None) -> None:
         """The same lease may take the next delivery, so that a long answer leaves without a claim for each part."""
-        if taker is not None and lane.waiting and not lane.paused:
+        if taker is not None and lane.waiting and not lane.paused and self._may_go_on(lane.policy):
             lane.advance()
             taker.lanes.append(lane)
         else:
             lane.complete(self._now)
+
+    def _may_go_on(self, policy: Policy) -> bool:
+        """Not if the account is held; nor if it has a rate: another conversation may be more urgent, so all queue."""
+        return not policy.send_every_ms and self._rows.holds().get(policy.tenant, 0) <= self._now
 
     def _retry(self, lane: Lane, lease: Lease, outcome: RetryLater) -> Verdict:
         if self._used_up(lane, lease, outcome):

@@ -78,6 +78,10 @@ class Policy:
     backoff: Backoff = field(default_factory=Backoff)
     deliver_for_ms: int = 86_400_000
     on_unknown: OnUnknown = "resend"
+    send_every_ms: int = 0
+    """The rate of the account, which all workers share: one sending in this time. 0: as fast as they can."""
+    send_burst: int = 1
+    """How many may leave at once after a while in which nothing did."""
 
     @property
     def queue(self) -> Queue:
@@ -92,6 +96,13 @@ class Policy:
         if waiting >= self.batch_max:
             return latest
         return min(latest + self.debounce_ms, first + self.max_wait_ms)
+
+    def sends_again_at(self, free_at: int, now: int) -> int:
+        """When the account is free again if it sends now; `free_at`: when it became free.
+
+        Not sending saves up, but no more than a burst. (Known elsewhere as the generic cell rate algorithm.)
+        """
+        return max(free_at, now - (self.send_burst - 1) * self.send_every_ms) + self.send_every_ms
 
     def failures_used_up(self, failures: int) -> bool:
         return failures >= (1 if self.ack == "claim" else self.attempts)

@@ -921,6 +921,74 @@ class BackendConformance:
         assert (await backend.commit(lease, RetryLater(clock.now() + 600, "503"))).verdict == "failed"
         assert [view.text for view in await backend.outbox(state="failed")] == ["hi"]
 
+    async def test_an_account_never_sends_faster_than_its_rate_whoever_sends(
+        self, backend: Backend, clock: Clock, pass_time: PassTime, open_again: OpenAgain
+    ) -> None:
+        """In no window of time, over two processes; each conversation in order; and no other account waits for it."""
+        stores = [backend, backend if open_again is None else await open_again()]
+        workers = [await joined(store, clock) for store in stores]
+        paced = replace(AT_ONCE, tenant="site", send_every_ms=200, send_burst=2)
+        keys = [f"site/{name}" for name in ("a", "b", "c")]
+        await accept(backend, *(arrival(key, key, paced) for key in keys))
+        await accept(backend, arrival("x", "shop/x", replace(AT_ONCE, tenant="shop")))
+        for lease in await backend.claim(workers[0], Kind.TURN, most=4):
+            await backend.commit(lease, answer(["one", "two", "three"]))
+        sent: list[tuple[int, str]] = []
+        while (await backend.counts()).deliveries_waiting:
+            for store, worker in zip(stores, workers, strict=True):
+                leases = await store.claim(worker, Kind.OUT, most=5)
+                while leases:
+                    sent += [(clock.now(), lease.key) for lease in leases]
+                    ended = [await store.commit(lease, Delivered(), take_next=True) for lease in leases]
+                    leases = [each.next for each in ended if each.next is not None]
+            await pass_time(50)
+            for store, worker in zip(stores, workers, strict=True):
+                await store.renew(worker, TERM_MS, [])
+        times = [at for at, key in sent if key != "shop/x"]
+        assert len(times) == 9
+        assert all(later - at >= 200 for at, later in zip(times, times[2:], strict=False))
+        assert [key for _, key in sent[:5]].count("shop/x") == 3
+        for key in [*keys, "shop/x"]:
+            assert await texts_sent(backend, key) == ["one", "two", "three"]
+
+    async def test_the_more_urgent_has_the_next_place_of_the_rate(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        paced = replace(AT_ONCE, tenant="site", send_every_ms=100)
+        await accept(backend, arrival("m-1", policy=paced))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        await accept(backend, arrival("b-1", BOB, replace(paced, priority=URGENT)))
+        await backend.commit(await claim_one(backend, worker), answer("at once"))
+        assert (await backend.commit(sending, Delivered(), take_next=True)).next is None
+        assert await backend.claim(worker, Kind.OUT) == []
+        await pass_time(100)
+        assert [lease.key for lease in await backend.claim(worker, Kind.OUT, most=2)] == [BOB]
+
+    async def test_who_waits_for_the_rate_is_served_when_there_is_room(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, send_every_ms=50)))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered())
+        waiting = asyncio.create_task(backend.claim(worker, Kind.OUT, wait=True))
+        await asyncio.sleep(0)
+        if isinstance(clock, VirtualClock):
+            clock.advance(50)
+        [lease] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert lease.delivery is not None
+        assert lease.delivery.text == "two"
+
+    async def test_a_long_answer_waits_while_its_account_is_held(self, backend: Backend, clock: Clock) -> None:
+        """Also if its lease could go on from part to part."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB))
+        for lease in await backend.claim(worker, Kind.TURN, most=2):
+            await backend.commit(lease, answer(["one", "two"]))
+        first, second = await backend.claim(worker, Kind.OUT, most=2)
+        await backend.commit(first, RetryLater(clock.now() + 60_000, "429", holds_account=True))
+        assert (await backend.commit(second, Delivered(), take_next=True)).next is None
+
     # Sessions --------------------------------------------------------------------------------------------------------
 
     async def test_two_conversations_never_share_one_agent_session_by_accident(

@@ -320,6 +320,18 @@ MUTANTS = (
         "self._try_again_to_reach(conversation)",
         "pass",
     ),
+    # The rate of an account
+    Mutant("an account has no rate", f"{SERVING}._may_follow", "return again_at <= self._now", "return True"),
+    Mutant("who competes has no rate", f"{SERVING}._in_turn", " and self._is_free(queue, shares.holds)", ""),
+    Mutant(
+        "an account saves up without end",
+        f"{POLICY}.sends_again_at",
+        "max(free_at, now - (self.send_burst - 1) * self.send_every_ms)",
+        "free_at",
+    ),
+    Mutant("an account saves nothing up", f"{POLICY}.sends_again_at", "(self.send_burst - 1)", "0"),
+    Mutant("a lease goes on whatever the rate", f"{TRANSACTION}._may_go_on", "not policy.send_every_ms and ", ""),
+    Mutant("a lease goes on though the account is held", f"{TRANSACTION}._may_go_on", "<= self._now", "<= 1 << 62"),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

@@ -38,11 +38,10 @@ def _let_lanes_do_more(connection: sqlite3.Connection) -> None:
 
 
 def _let_turns_ask(connection: sqlite3.Connection) -> None:
-    """A turn may ask the person, people of the business may speak too, and an account may have a rate."""
+    """A turn may ask the person, and people of the business may speak too."""
     connection.execute("UPDATE lane SET more = json_insert(more, '$[#]', NULL)")
     connection.execute("ALTER TABLE message ADD COLUMN role TEXT")
     connection.execute("ALTER TABLE delivery ADD COLUMN options TEXT")
-    connection.execute("ALTER TABLE hold ADD COLUMN next_at INTEGER NOT NULL DEFAULT 0")
     connection.execute(
         "CREATE TABLE question (lane INTEGER NOT NULL, turn INTEGER NOT NULL, number INTEGER NOT NULL, "
         "text TEXT NOT NULL, options TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER, "

@@ -205,6 +205,24 @@ class Account:
 
 
 @dataclass(slots=True)
+class Bucket:
+    """An account's leave to send: it fills with time, up to a burst, and each sending takes its share."""
+
+    every_ms: int
+    burst: int
+    at: int
+    level_ms: int
+
+    def take(self, now: int) -> None:
+        self.level_ms = min(self.burst * self.every_ms, self.level_ms + now - self.at) - self.every_ms
+        self.at = now
+
+    @property
+    def free_at(self) -> int:
+        return self.at + self.every_ms - self.level_ms
+
+
+@dataclass(slots=True)
 class Ending:
     """How a lease ended, to know what a repeated or late commit under it may be told."""
 
@@ -240,6 +258,8 @@ class Oracle:
         """The last turn whose session was given up by command."""
         self.holds: Counter[str] = Counter()
         """Accounts for which nothing is sent, and until when."""
+        self.buckets: dict[str, Bucket] = {}
+        """Of accounts that have a rate and have sent something."""
         self.passed_over: Counter[tuple[Kind, str, str]] = Counter()
         """How often a tenant that was just as urgent had to let another one go first, since it was last served."""
         self.resent: set[str] = set()
@@ -443,7 +463,7 @@ class Oracle:
         due = {view.conversation: view.due_at or 0 for view in before if self.shown_as_ready(view, now)}
         for lease in answer:
             running = Counter(policy.tenant for policy, _ in held)
-            ranks = {key: self._rank(kind, key, running) for key in due if self._has_room(kind, key, held)}
+            ranks = {key: self._rank(kind, key, running) for key in due if self._has_room(kind, key, held, now)}
             require(lease.key in ranks, "no limit is exceeded", lease, self.limits)
             require_same(
                 ranks[lease.key], min(ranks.values()), "the most urgent first, then fair between tenants", lease
@@ -454,7 +474,8 @@ class Oracle:
             passed = {self.accounts[kind, key].policy.tenant for key in due if ranks.get(key) == ranks[lease.key]}
             self._served_before(kind, mine.policy.tenant, passed - {mine.policy.tenant})
             held.append((mine.policy, mine.user))
-        left = [key for key in due if self._has_room(kind, key, held)]
+            self._spend(mine, now)
+        left = [key for key in due if self._has_room(kind, key, held, now)]
         require(not left or len(answer) == most, "a live worker gets what is ready, a dead one nothing", left, answer)
 
     def check_limits(self) -> None:
@@ -472,11 +493,17 @@ class Oracle:
         )
         require(all(limit is None or count <= limit for count, limit in counts), "no limit is exceeded", counts, turns)
 
-    def _has_room(self, kind: Kind, key: str, held: Sequence[tuple[Policy, str]]) -> bool:
-        """Whether the limits let one more turn of this lane run beside those that are held."""
-        if kind is not Kind.TURN:
-            return True
+    def _spend(self, lane: Account, now: int) -> None:
+        policy = lane.policy
+        if lane.kind is Kind.OUT and policy.send_every_ms:
+            full = Bucket(policy.send_every_ms, policy.send_burst, now, policy.send_burst * policy.send_every_ms)
+            self.buckets.setdefault(policy.tenant, full).take(now)
+
+    def _has_room(self, kind: Kind, key: str, held: Sequence[tuple[Policy, str]], now: int) -> bool:
+        """Whether one more of this lane may run beside those that are held, within the limits or the account's rate."""
         lane, limits = self.accounts[kind, key], self.limits
+        if kind is not Kind.TURN:
+            return self._held_until(lane) <= now
         channel = [(policy, user) for policy, user in held if policy.tenant == lane.policy.tenant]
         counts = (
             (len(held), limits.all),
@@ -519,7 +546,10 @@ class Oracle:
         return view.due_at is not None and lane.claimable and starts <= now
 
     def _held_until(self, lane: Account) -> int:
-        return self.holds[lane.policy.tenant] if lane.kind is Kind.OUT else 0
+        if lane.kind is not Kind.OUT:
+            return 0
+        bucket = self.buckets.get(lane.policy.tenant)
+        return max(self.holds[lane.policy.tenant], bucket.free_at if bucket else 0)
 
     def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
         lane = self.accounts[kind, lease.key]
@@ -571,7 +601,7 @@ class Oracle:
             require(lane.holder is not None and lane.holder.epoch == lease.epoch, "the simulation lost a lease", lease)
             expected = self._end(lane, lease, outcome, now)
             require_same(answer, expected, "a commit under a valid lease does what it says", outcome)
-            return self._goes_on(lane, lease) if take_next and expected == "sent" else None
+            return self._goes_on(lane, now) if take_next and expected == "sent" else None
         self._heard_the_end(lane, lease.epoch)
         if answer == "fenced":
             self.events["turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"] += 1
@@ -592,7 +622,8 @@ class Oracle:
         """Who runs a turn may show what there is of the answer, as long as nothing else is to be said."""
         turn = self.accounts[Kind.TURN, lease.key]
         runs = turn.batch is not None and turn.holder is not None and turn.holder.epoch == lease.epoch
-        may = runs and self.may_claim(lease.worker, now) and self.holds[turn.policy.tenant] <= now
+        free = self.holds[turn.policy.tenant] <= now and not turn.policy.send_every_ms
+        may = runs and self.may_claim(lease.worker, now) and free
         if not may:
             require(not answer, "nobody stale shows anything, nor while the account is held", lease)
             return
@@ -612,8 +643,8 @@ class Oracle:
                 if turn.holder is None or turn.holder.epoch != out.shown_under:
                     out.show_no_more()
 
-    def _goes_on(self, lane: Account, lease: Lease) -> Account | None:
-        if not lane.waiting or lane.paused:
+    def _goes_on(self, lane: Account, now: int) -> Account | None:
+        if not lane.waiting or lane.paused or lane.policy.send_every_ms or self._held_until(lane) > now:
             return None
         assert lane.holder is None and lane.former is not None
         lane.holder = replace(lane.former, agent=lane.policy.agent)
@@ -734,10 +765,16 @@ class Oracle:
         else:
             lane.batch.failures += outcome.counts
         lane.batch.again_at = outcome.at
-        if outcome.holds_account and outcome.at > max(self.holds[lane.policy.tenant], now):
-            self.holds[lane.policy.tenant] = outcome.at
-            self.events["account.held"] += 1
+        if outcome.holds_account and outcome.at > max(self._held_until(lane), now):
+            self._hold(lane.policy, outcome.at)
         return self._let_go(lane, "retried", by_commit=True)
+
+    def _hold(self, policy: Policy, until: int) -> None:
+        self.holds[policy.tenant] = until
+        self.events["account.held"] += 1
+        if policy.send_every_ms:
+            # Whoever was told to slow down does not begin with a burst.
+            self.buckets[policy.tenant] = Bucket(policy.send_every_ms, policy.send_burst, until, policy.send_every_ms)
 
     def _stopped(self, lane: Account, now: int, *, by_commit: bool) -> Verdict:
         """Given back in the middle: harmless, unless the policy says that nothing may run twice."""

@@ -90,6 +90,10 @@ class World:
             backend.limits = self._oracle.limits
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
+        self._rates = {
+            account: (self._chance.choice((0, 0, 0, 700, 3_000)), self._chance.choice((1, 1, 3)))
+            for account in ("hooks", "people")
+        }
         self._policies = {key: self._any_policy(key) for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
@@ -198,9 +202,11 @@ class World:
 
     def _any_policy(self, key: str) -> Policy:
         chance = self._chance
+        tenant = "hooks" if key.startswith("hooks/") else "people"
+        every_ms, burst = self._rates[tenant]
         return Policy(
             agent=chance.choice(("support", "support", "sales")),
-            tenant="hooks" if key.startswith("hooks/") else "people",
+            tenant=tenant,
             priority=chance.choice((NORMAL, NORMAL, NORMAL, URGENT, LATER)),
             on_busy=chance.choice(("collect", "collect", "queue", "reject", "interrupt")),
             debounce_ms=chance.choice((0, 500, 2_000)),
@@ -212,6 +218,8 @@ class World:
             takeovers=chance.choice((0, 1, 2, 10)),
             ack=chance.choice(("commit", "commit", "commit", "claim")),
             deliver_for_ms=chance.choice((3_000, 86_400_000)),
+            send_every_ms=every_ms,
+            send_burst=burst,
         )
 
     # Workers
@@ -395,7 +403,7 @@ class World:
             endings += [
                 (Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60),
                 (RetryLater(later, "no answer", in_doubt=True), 10),
-                (RetryLater(later, "slow down", holds_account=True), 5),
+                (RetryLater(later, "slow down", holds_account=True), 8),
                 (GaveUp("nobody is there", gone=True), 3),
             ]
         else:
