@@ -7,11 +7,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.testing.doubles import VirtualClock
 
 pytest.register_assert_rewrite("turnlane.testing.conformance")
+
+# A machine that is busy with other things has not found a mistake.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture
