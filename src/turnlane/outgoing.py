@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -23,6 +23,10 @@ CONNECT_SECONDS_MAX = 10.0
 KEPT_CONNECTIONS_MAX = 100
 RETRY_AFTER_SECONDS_MAX = 86_400.0
 EXCERPT_CHARACTERS_MAX = 200
+LINES = "application/x-ndjson"
+"""The type of an answer that comes piece by piece, one JSON value a line."""
+
+Heard = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +81,30 @@ class Outgoing:
         self._idle: list[httpx2.AsyncClient] = []
         self._tls: ssl.SSLContext | None = None
 
-    async def post(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float) -> Posted:
-        """Send the JSON body once, and answer within `timeout` seconds."""
-        return await self._ask("POST", url, body, {"content-type": "application/json", **headers}, timeout)
+    async def post(
+        self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float, heard: Heard | None = None
+    ) -> Posted:
+        """Send the JSON body once, and answer within `timeout` seconds.
+
+        `heard` is told what comes of a good answer in lines (`LINES`), as it comes.
+        """
+        return await self._ask("POST", url, body, {"content-type": "application/json", **headers}, timeout, heard)
 
     async def get(self, url: str, *, headers: Mapping[str, str], timeout: float) -> Posted:
         """Ask once, and answer within `timeout` seconds."""
         return await self._ask("GET", url, None, headers, timeout)
 
     async def _ask(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        heard: Heard | None = None,
     ) -> Posted:
         client = self._idle.pop() if self._idle else self._opened()
-        request = _Request(client, method, url, body, headers)
+        request = _Request(client, method, url, body, headers, heard)
         try:
             async with asyncio.timeout(timeout):
                 await request.perform()
@@ -130,7 +145,13 @@ class _Request:
     """One request on its way: knows at any moment whether it may have left and what came back."""
 
     def __init__(
-        self, client: httpx2.AsyncClient, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        client: httpx2.AsyncClient,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        heard: Heard | None,
     ) -> None:
         self._stream = client.stream(
             method,
@@ -140,6 +161,7 @@ class _Request:
             headers={"accept-encoding": "identity", **headers},
             extensions={"trace": self._trace},
         )
+        self._heard = heard
         self._may_have_left = False
         self._response: httpx2.Response | None = None
         self._body = bytearray()
@@ -147,11 +169,14 @@ class _Request:
 
     async def perform(self) -> None:
         async with self._stream as self._response:
-            await self._read(self._response.aiter_raw())
+            in_lines = self._response.is_success and self._response.headers.get("content-type", "").startswith(LINES)
+            await self._read(self._response.aiter_raw(), self._heard if in_lines else None)
 
-    async def _read(self, chunks: AsyncIterator[bytes]) -> None:
+    async def _read(self, chunks: AsyncIterator[bytes], heard: Heard | None) -> None:
         async for chunk in chunks:
             self._body += chunk[: ANSWER_BYTES_MAX - len(self._body) + 1]
+            if heard is not None:
+                heard(chunk)
             if len(self._body) > ANSWER_BYTES_MAX:
                 del self._body[ANSWER_BYTES_MAX:]
                 return

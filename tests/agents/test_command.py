@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.turns import a_turn
+from tests.agents.turns import Audience, a_turn
 
 from turnlane.agents import command
 from turnlane.agents.command import Command
@@ -134,6 +134,37 @@ async def test_a_program_that_cannot_start_is_a_failure_that_names_it(agent: Com
 def test_a_command_that_cannot_work_is_refused_at_once(argv: Any) -> None:
     with pytest.raises(InvalidSettings, match="list"):
         Command(argv)
+
+
+# Pieces ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_pieces_are_shown_as_they_come_and_the_last_object_is_the_answer(tmp_path: Path) -> None:
+    audience, told = Audience(), tmp_path / "told"
+    script = (
+        """echo '{"piece": "Hel"}'; echo; """
+        f"""while [ ! -e {told} ]; do sleep 0.01; done; printf '%s' '{{"piece": "lo"}}'; echo; """
+        """printf '{\n  "text": "Hello!"\n}\n'"""
+    )
+    asked = asyncio.create_task(shell(script).respond(a_turn(stage=audience)))
+    await audience.sees("Hel")
+    told.touch()
+    assert await asked == Reply("Hello!")
+    assert audience.seen == ["Hel", "Hello"]
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("""echo '{"piece": "half"}'""", "cannot be read"),
+        ("""echo '{"piece": "half"}'; exit 1""", "exited with code 1"),
+        ("""echo '{"piece": 5}'; echo '{"text": "five"}'""", "cannot be read"),
+        ("""echo '{"text": "first"}'; echo '{"piece": "too late"}'""", "trailing"),
+    ],
+)
+async def test_pieces_without_an_answer_are_a_failure(script: str, cause: str) -> None:
+    with pytest.raises(AgentFailed, match=cause):
+        await shell(script).respond(a_turn())
 
 
 # Nothing is left behind -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.agents.turns import a_turn
+from tests.agents.turns import Audience, a_turn
 
 from turnlane.agents.echo import Echo
 from turnlane.agents.function import Function
@@ -52,6 +52,17 @@ def promises(turn: Turn) -> Awaitable[str]:
 
 def hands_over(turn: Turn) -> AsyncIterator[str]:
     return yields(turn)
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"), [(yields, ["one ", "one two"]), (yields_now, ["three ", "three four"]), (says, [])]
+)
+async def test_what_is_yielded_is_shown_growing(function: Callable[[Turn], Any], seen: list[str]) -> None:
+    audience = Audience()
+    agent = Function(function)
+    await agent.respond(a_turn(stage=audience))
+    await agent.close()
+    assert audience.seen == seen
 
 
 class Caller:

@@ -6,9 +6,10 @@ import asyncio
 import json
 
 import pytest
-from tests.agents.turns import a_turn
+from tests.agents.turns import Audience, a_turn
 from tests.channels.loopback import (
     Behaviour,
+    Request,
     accepts_then_cuts,
     answers,
     loopback,
@@ -46,6 +47,30 @@ async def test_the_turn_is_posted_and_the_answer_is_the_reply() -> None:
     assert request.headers["authorization"] == "Bearer key"
     assert request.json["turn"]["id"] == "site/alice#3"
     assert [message["text"] for message in request.json["turn"]["messages"]] == ["hi", "there"]
+
+
+async def test_pieces_are_shown_as_they_come_and_the_last_object_is_the_answer() -> None:
+    audience = Audience()
+
+    async def streams(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n")
+        writer.write(b'{"piece": "Hel"}\n{"pie')
+        await audience.sees("Hel")
+        writer.write(b'ce": "lo"}\n')
+        await audience.sees("Hello")
+        writer.write(b'{"text": "Hello!", "session": "s-2"}')
+        writer.close()
+
+    async with loopback(streams) as server:
+        agent = Http(server.url, timeout=5.0)
+        assert await agent.respond(a_turn(stage=audience)) == Reply("Hello!", "s-2")
+        await agent.close()
+    assert audience.seen == ["Hel", "Hello"]
+
+
+async def test_only_an_answer_in_lines_is_read_in_pieces() -> None:
+    with pytest.raises(AgentFailed, match="cannot be read"):
+        await ask(answers(200, b'{"piece": "Hel"}\n{"text": "Hello"}'))
 
 
 async def test_null_says_nothing() -> None:

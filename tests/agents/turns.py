@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 from turnlane.model.message import Attachment, Message
 from turnlane.model.turn import Turn
+
+
+class Audience:
+    """Sees what an agent shows before its answer is whole."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._more = asyncio.Event()
+
+    def show(self, turn: Turn, text: str) -> None:
+        self.seen.append(text)
+        self._more.set()
+
+    async def sees(self, text: str) -> None:
+        async with asyncio.timeout(20):
+            while self.seen[-1:] != [text]:
+                self._more.clear()
+                await self._more.wait()
+
 
 FILE = Attachment("https://files.example/1", "a.ogg", "audio/ogg", 12)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -18,7 +18,7 @@ import pytest
 from tests.channels.still_clock import StillClock
 
 from turnlane.channels import terminal
-from turnlane.channels.base import ListeningChannel, Received
+from turnlane.channels.base import ListeningChannel, Received, StreamingChannel
 from turnlane.channels.terminal import Terminal
 from turnlane.errors import BackendUnavailable
 from turnlane.model.delivery import Delivery, NotSent, Sent
@@ -166,6 +166,45 @@ async def test_a_person_at_a_terminal_gets_a_prompt_and_can_leave() -> None:
         await listening
         assert b"\r\x1b[KYou said: hi\r\n> " in os.read(ours, 10_000)
     os.close(ours)
+
+
+class Screen(io.StringIO):
+    """A terminal that only shows; nobody types there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_an_answer_grows_on_a_terminal_and_is_printed_once() -> None:
+    screen = Screen()
+    channel = Terminal(source=io.StringIO(), sink=screen)
+    assert isinstance(channel, StreamingChannel)
+    for text in ("You ", "You said", None):
+        await channel.show("terminal/local", 1, text)
+    assert screen.getvalue() == "You said"
+    await channel.send(replace(DELIVERY, turn=1))
+    await channel.send(replace(DELIVERY, text="more", turn=1, part=2))
+    assert screen.getvalue() == "You said: hi\nmore\n"
+
+
+async def test_an_answer_that_turns_out_otherwise_is_printed_whole_on_a_line_of_its_own() -> None:
+    screen = Screen()
+    channel = Terminal(source=io.StringIO(), sink=screen)
+    await channel.show("terminal/local", 1, "I think")
+    await channel.send(replace(DELIVERY, text="Stopped.", kind="notice"))
+    await channel.show("terminal/local", 2, "You")
+    await channel.show("terminal/local", 2, "Yo")  # the turn failed, and runs again
+    await channel.show("terminal/local", 2, "Your turn")
+    await channel.send(replace(DELIVERY, turn=2))
+    assert screen.getvalue() == "I think\nStopped.\nYour turn\nYou said: hi\n"
+
+
+async def test_where_nobody_sits_only_the_answer_is_printed() -> None:
+    screen = io.StringIO()
+    channel = Terminal(source=io.StringIO(), sink=screen)
+    await channel.show("terminal/local", 1, "You")
+    await channel.send(replace(DELIVERY, turn=1))
+    assert screen.getvalue() == "You said: hi\n"
 
 
 def test_the_process_can_end_while_somebody_could_still_type() -> None:

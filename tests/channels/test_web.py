@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnlane.channels.base import HookChannel
+from turnlane.channels.base import HookChannel, StreamingChannel
 from turnlane.channels.web import Web
 from turnlane.errors import InvalidBody, InvalidMessage, UnsupportedMediaType
 from turnlane.model.delivery import Delivery, Sent
@@ -77,3 +77,24 @@ async def test_what_is_stored_is_sent() -> None:
     web = Web()
     assert await web.send(Delivery(id="d", conversation=f"web/{TOKEN}", text="hello")) == Sent()
     await web.close()
+
+
+async def test_what_there_is_of_an_answer_is_kept_until_its_turn_ends() -> None:
+    web = Web()
+    assert isinstance(web, StreamingChannel)
+    await web.show("web/one", 3, "Hel")
+    await web.show("web/one", 3, "Hello")
+    await web.show("web/one", 2, None)  # said by a turn that is long over
+    assert (web.previews.of("web/one"), web.previews.of("web/other")) == ((3, "Hello"), None)
+    await web.show("web/one", 3, None)
+    assert web.previews.of("web/one") is None
+
+
+async def test_whoever_watches_a_conversation_is_told_of_that_one() -> None:
+    web = Web()
+    with web.previews.watched(["web/one", "web/two"]) as moved:
+        await web.show("web/other", 1, "Hel")
+        assert not moved.is_set()
+        await web.show("web/two", 1, "Hel")
+        assert moved.is_set()
+    assert web.previews._watchers == {}

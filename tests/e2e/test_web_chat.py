@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
 from tests.e2e.site import Site
 
-from turnlane.model.delivery import delivery_id
+from turnlane.model.notice import STOPPED
 from turnlane.testing.outside import Call, Outside
 from turnlane.testing.processes import Turnlane
 
@@ -23,8 +24,6 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on
 WEB = '[channels.web]\nkind = "web"\n'
 CONNECTED = "document.querySelector('#connection').dataset.state === 'connected'"
 LOST = "document.querySelector('#connection').dataset.state === 'lost'"
-WATCH_THE_STREAM = "EventSource = class extends EventSource { constructor(url) { super(url); window.source = this; } }"
-NOW = "2026-11-15T09:00:00Z"
 ANSWERING = "!document.querySelector('#answering').hidden"
 
 
@@ -35,9 +34,9 @@ async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
         assert browser.complaints == []
 
 
-async def start(site: Site, *, debounce: str = "300ms") -> Turnlane:
+async def start(site: Site, *, debounce: str = "300ms", command: Sequence[str] | None = None) -> Turnlane:
     """On a port that stays the same over restarts, as the page comes back to where it was served from."""
-    site.configure(debounce=debounce, lanes='backoff = { first = "10ms" }')
+    site.configure(debounce=debounce, lanes='backoff = { first = "10ms" }', command=command)
     with (site.folder / "turnlane.toml").open("a") as settings:
         settings.write(WEB)
     process = await site.begin("run", "--listen", f"127.0.0.1:{free_port()}")
@@ -54,7 +53,7 @@ def free_port() -> int:
 
 
 async def opened(browser: Browser, process: Turnlane) -> Page:
-    page = await browser.open(await process.ready(), before=WATCH_THE_STREAM)
+    page = await browser.open(await process.ready())
     await page.until(CONNECTED)
     return page
 
@@ -195,24 +194,113 @@ async def test_a_message_that_is_given_up_on_does_not_wait_for_ever(
     assert not await page.run(ANSWERING)
 
 
-async def test_an_answer_that_comes_in_pieces_is_one_line_and_ends_as_the_final_text(
-    site: Site, outside: Outside, browser: Browser
+# Answers that grow ---------------------------------------------------------------------------------------------------
+
+
+class Teller:
+    """An agent that tells an answer in three pieces, and goes on when it is told to. It is a program of its own."""
+
+    PROGRAM = """
+import json, os, sys, time
+turn = json.load(sys.stdin)["turn"]
+server, text = os.getppid(), "You said: " + " + ".join(message["text"] for message in turn["messages"])
+for step in range(3):
+    print(json.dumps({"piece": text[len(text) * step // 3 : len(text) * (step + 1) // 3]}), flush=True)
+    while not os.path.exists(f"go-{step}") and os.getppid() == server:
+        time.sleep(0.01)
+print(json.dumps({"text": text}))
+"""
+
+    def __init__(self, folder: Path, *texts: str) -> None:
+        self._folder = folder
+        self._step = 0
+        self.text = "You said: " + " + ".join(texts)
+
+    @property
+    def so_far(self) -> str:
+        return self.text[: len(self.text) * (self._step + 1) // 3]
+
+    def goes_on(self) -> None:
+        (self._folder / f"go-{self._step}").touch()
+        self._step += 1
+
+    def ends(self) -> None:
+        for step in range(3):
+            (self._folder / f"go-{step}").touch()
+
+
+async def telling(site: Site, browser: Browser, *lines: str) -> tuple[Page, Turnlane, Teller]:
+    server = await start(site, debounce="1s", command=[sys.executable, "-c", Teller.PROGRAM])
+    page = await opened(browser, server)
+    await say(page, *lines)
+    return page, server, Teller(site.folder, *lines)
+
+
+async def shows_growing(page: Page, *lines: str) -> None:
+    await shows(page, *lines)
+    await page.until("document.querySelector('.line:last-child').classList.contains('partial')")
+    assert not await page.run(ANSWERING)
+
+
+IS_WHOLE = "document.querySelectorAll('.line').length > 0 && document.querySelectorAll('.partial').length === 0"
+
+
+async def test_three_lines_typed_quickly_give_one_answer_that_is_seen_growing(site: Site, browser: Browser) -> None:
+    lines = ("hi", "one more thing", "sorry, I meant Tuesday")
+    page, _, teller = await telling(site, browser, *lines)
+    for _ in range(3):
+        await shows_growing(page, *lines, teller.so_far)
+        teller.goes_on()
+    await shows(page, *lines, teller.text)
+    await page.until(IS_WHOLE)
+    assert [(number, outcome) for _, number, outcome, _ in site.turns()] == [(1, "answered")]
+
+
+async def test_after_a_reload_in_the_middle_the_answer_goes_on_growing(site: Site, browser: Browser) -> None:
+    page, _, teller = await telling(site, browser, "tell me everything")
+    await shows_growing(page, "tell me everything", teller.so_far)
+    await page.reload()
+    await shows_growing(page, "tell me everything", teller.so_far)
+    teller.goes_on()
+    await shows_growing(page, "tell me everything", teller.so_far)
+    teller.ends()
+    await shows(page, "tell me everything", teller.text)
+    await page.until(IS_WHOLE)
+    await page.reload()
+    await shows(page, "tell me everything", teller.text)
+
+
+async def test_a_server_killed_while_an_answer_grows_gives_it_once_after_the_restart(
+    site: Site, browser: Browser
 ) -> None:
-    """No server sends pieces yet; here the test puts them into the page's stream."""
-    answered = gate(outside)
-    page = await opened(browser, await start(site))
-    await say(page, "tell me")
-    await page.until(ANSWERING)
-    token = await page.run("JSON.parse(localStorage['turnlane.web.conversations'])[0].token")
-    for text in ("tell", "tell me m"):
-        piece = {"from": "bot", "id": delivery_id(f"web/{token}", 1, 1), "text": text, "at": NOW, "partial": True}
-        data = json.dumps(piece | {"conversation": token})
-        await page.run(f"source.dispatchEvent(new MessageEvent('reply', {{ data: {json.dumps(data)} }}))")
-        await shows(page, "tell me", text)
-        assert not await page.run(ANSWERING)
-    answered.set()
-    await shows(page, "tell me", "tell me")
-    await page.until("document.querySelectorAll('.partial').length === 0")
+    page, server, teller = await telling(site, browser, "tell me everything")
+    await shows_growing(page, "tell me everything", teller.so_far)
+    teller.goes_on()
+    await shows_growing(page, "tell me everything", teller.so_far)
+    server.kill()
+    await server.ended()
+    await page.until(LOST)
+    (site.folder / "go-0").unlink()
+    again = Teller(site.folder, "tell me everything")
+    await server.start()
+    await server.ready()
+    await page.until(CONNECTED)
+    await shows_growing(page, "tell me everything", again.so_far)  # from the beginning: nobody remembers the other one
+    again.ends()
+    await shows(page, "tell me everything", again.text)
+    await page.until(IS_WHOLE)
+    await site.all_settled()
+    assert site.rows("SELECT text, state FROM delivery") == [(again.text, "sent")]
+    await page.reload()
+    await shows(page, "tell me everything", again.text)
+
+
+async def test_what_was_seen_of_a_stopped_answer_disappears(site: Site, browser: Browser) -> None:
+    page, _, teller = await telling(site, browser, "tell me everything")
+    await shows_growing(page, "tell me everything", teller.so_far)
+    await say(page, "/stop")
+    await shows(page, "tell me everything", "/stop", STOPPED)
+    await page.until(IS_WHOLE)
 
 
 async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(

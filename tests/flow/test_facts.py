@@ -35,6 +35,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _too_busy(world)
     await _away(world)
     await _stopped(world)
+    await _unseen(world)
     await _lost_and_fenced(world, clock)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
@@ -97,6 +98,20 @@ async def _a_bad_day(world: World, clock: VirtualClock) -> None:
         await world.backend.resend("desk/bob", 1)
         await world.facts.seen("conversation.gone")
         await world.backend.drop("desk/bob", 2)
+
+
+async def _unseen(world: World) -> None:
+    class Blind(Desk):
+        async def show(self, conversation: str, turn: int, text: str | None) -> None:
+            raise OSError("nobody can look")
+
+    agent = Thinker()
+    async with world.working(agent, channels=[Blind()]):
+        await world.say("erin", "show me")
+        (await agent.asked(1)).show("some of it")
+        await world.facts.seen("preview.failed")
+        agent.go()
+        await world.settled("desk/erin")
 
 
 async def _steered(world: World) -> None:

@@ -164,3 +164,41 @@ async def test_a_stream_of_several_says_how_to_ask_for_it(client: httpx2.AsyncCl
 @pytest.mark.parametrize("path", [f"site/stream?watch={TOKEN}:0", "web/stream?watch=short:0"])
 async def test_a_stream_of_several_is_for_web_conversations_only(client: httpx2.AsyncClient, path: str) -> None:
     assert (await client.get(f"/channels/{path}")).status_code == 404
+
+
+@pytest.mark.parametrize("path", [f"/channels/web/{TOKEN}/stream", f"/channels/web/stream?watch={TOKEN}:0"])
+async def test_an_answer_is_seen_growing_and_its_reply_takes_its_place(
+    bot: SmallBot, running: Running, path: str
+) -> None:
+    web = bot.channels["web"]
+    assert isinstance(web, Web)
+    await bot.say(f"web/{TOKEN}", "hi", f"{TOKEN}/1")
+    await web.show(f"web/{TOKEN}", 1, "Hel")
+    async with reading(running, path) as reader:
+        seen = [await reader.next()]
+        await web.show(f"web/{TOKEN}", 1, "Hello")
+        seen.append(await reader.next())
+        await web.show(f"web/{TOKEN}", 1, None)
+        seen.append(await reader.next())
+        await bot.answer_one("Hello!")
+        await bot.send_one()
+        reply = await reader.next()
+    assert [(each.id, each.event, each.data["text"], each.data["partial"]) for each in seen] == [
+        (None, "preview", "Hel", True),
+        (None, "preview", "Hello", True),
+        (None, "preview", None, True),
+    ]
+    assert {each.data["conversation"] for each in seen} == {TOKEN}
+    assert (reply.event, reply.data["text"]) == ("reply", "Hello!")
+    assert {each.data["id"] for each in [*seen, reply]} == {reply.data["id"]}
+
+
+async def test_what_grows_is_seen_by_its_own_visitor_only(bot: SmallBot, running: Running) -> None:
+    web = bot.channels["web"]
+    assert isinstance(web, Web)
+    async with reading(running, f"/channels/web/{TOKEN}/stream") as reader:
+        await web.show("web/somebody-elses-token", 1, "a secret")
+        await web.show(f"web/{TOKEN}", 1, "mine")
+        assert (await reader.next()).data["text"] == "mine"
+        await web.show(f"web/{TOKEN}", 2, "the next turn's")
+        assert [(await reader.next()).data["text"] for _ in range(2)] == [None, "the next turn's"]

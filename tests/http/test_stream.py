@@ -18,7 +18,7 @@ from turnlane.http import stream
 
 @dataclass
 class Sse:
-    id: int
+    id: int | None
     event: str
     data: dict[str, object]
 
@@ -44,7 +44,8 @@ class Reader:
         while True:
             fields = dict(line.split(": ", 1) for line in await self.block() if not line.startswith(":"))
             if "data" in fields:
-                return Sse(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                cursor = int(fields["id"]) if "id" in fields else None
+                return Sse(cursor, fields["event"], json.loads(fields["data"]))
 
     async def ends(self) -> bool:
         try:

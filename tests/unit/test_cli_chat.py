@@ -16,6 +16,7 @@ from tests.http.conftest import WORKER, SmallBot, eventually
 
 import turnlane
 from turnlane.channels.base import Received
+from turnlane.channels.web import Web
 from turnlane.errors import BackendUnavailable
 from turnlane.http.listen import bind
 from turnlane.http.server import create_app, serve
@@ -301,6 +302,30 @@ async def test_at_a_keyboard_replies_stand_above_what_is_being_typed(bot: SmallB
         keyboard.type("ne\r")
         await eventually(is_said(bot, "before", "hello", "half a line"), SECONDS_MAX)
         keyboard.type("/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
+async def test_at_a_keyboard_an_answer_is_glimpsed_while_it_grows(bot: SmallBot, tmp_path: Path) -> None:
+    web = bot.channels["web"]
+    assert isinstance(web, Web)
+    master, slave = pty.openpty()
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        keyboard.type("hello\r")
+        await eventually(is_said(bot, "hello"), SECONDS_MAX)
+        await web.show(KEY, 1, "first line\nsecond li")
+        assert "first" not in await keyboard.sees("… second li")
+        keyboard.type("half")
+        await keyboard.sees("half")
+        await web.show(KEY, 1, "first line\nsecond line")
+        assert "second" not in await keyboard.sees("\r\x1b[K› half")  # whoever types is left alone
+        await web.show(KEY, 1, None)
+        await reply(bot, "first line\nsecond line")
+        await keyboard.sees("second line\r\n› half")
+        keyboard.type("\x15/quit\r")
         assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
     os.close(master)
 

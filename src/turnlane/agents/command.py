@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from glob import glob
 from typing import cast
 
-from turnlane.agents.wire import decode_answer, encode_turn
+from turnlane.agents.wire import Pieces, decode_answer, encode_turn
 from turnlane.errors import AgentFailed, InvalidSettings
 from turnlane.model.turn import Reply, Turn
 
@@ -51,7 +51,8 @@ class Command:
         self._term_grace = term_grace
 
     async def respond(self, turn: Turn) -> Reply:
-        program = await self._start()
+        program, pieces = await self._start(), Pieces(turn)
+        program.listen(pieces.feed)
         try:
             async with asyncio.timeout(self._timeout):
                 program.write(encode_turn(turn))
@@ -61,7 +62,7 @@ class Command:
         finally:
             await program.end(self._term_grace)
         try:
-            return decode_answer(program.output())
+            return decode_answer(program.output()[pieces.length :])
         except AgentFailed as error:
             raise AgentFailed(f"{error}{program.last_words()}") from None
 
@@ -98,12 +99,18 @@ class _Program(asyncio.SubprocessProtocol):
         self._silent = asyncio.Event()
         """It has exited, and everything that it and its children wrote has been read."""
         self._stdout = bytearray()
+        self._heard: Callable[[bytes], None] = lambda data: None
         self._stderr = bytearray()
 
     def write(self, request: bytes) -> None:
         stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(_STDIN))
         stdin.write(request)
         stdin.close()
+
+    def listen(self, heard: Callable[[bytes], None]) -> None:
+        """Tell what it has written to standard output by now, and from now on what it writes, as it comes."""
+        heard(bytes(self._stdout))
+        self._heard = heard
 
     def output(self) -> bytes:
         """What it wrote to standard output. Raises AgentFailed if that is no answer."""
@@ -167,6 +174,7 @@ class _Program(asyncio.SubprocessProtocol):
             del self._stderr[:-STDERR_TAIL_BYTES]
             return
         self._stdout += data[: OUTPUT_BYTES_MAX + 1 - len(self._stdout)]
+        self._heard(data)
         if len(self._stdout) > OUTPUT_BYTES_MAX:
             self._signal(signal.SIGKILL)
 

@@ -37,7 +37,7 @@ class Function:
         if isinstance(said, Awaitable):
             said = await said
         if isinstance(said, AsyncGenerator):
-            said = await _joined(said)
+            said = await _joined(said, turn)
         return checked(_reply(said))
 
     async def close(self) -> None:
@@ -55,7 +55,7 @@ class Function:
     def _call(self, turn: Turn) -> object:
         try:
             said = self._function(turn)
-            return _joined_now(said) if isinstance(said, Generator) else said
+            return _joined_now(said, turn) if isinstance(said, Generator) else said
         except StopIteration as error:
             # No future can carry this one; the turn would wait for it until its deadline.
             raise RuntimeError("the reply function raised StopIteration") from error
@@ -67,21 +67,25 @@ def _is_async(function: ReplyFunction) -> bool:
     return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in called)
 
 
-# Streaming will begin here. Until then pieces are joined before anything leaves, so a turn that fails says nothing.
+# Pieces are shown as they come, and said only when they are whole: a turn that fails says nothing. A function that
+# yields nothing says nothing.
 
 
-async def _joined(pieces: AsyncGenerator[object]) -> str | None:
+async def _joined(pieces: AsyncGenerator[object], turn: Turn) -> str | None:
+    said: str | None = None
     async with aclosing(pieces):
-        return _whole([_piece(piece) async for piece in pieces])
+        async for piece in pieces:
+            said = (said or "") + _piece(piece)
+            turn.show(said)
+    return said
 
 
-def _joined_now(pieces: Generator[object]) -> str | None:
-    return _whole([_piece(piece) for piece in pieces])
-
-
-def _whole(said: list[str]) -> str | None:
-    """A function that yields nothing says nothing."""
-    return "".join(said) if said else None
+def _joined_now(pieces: Generator[object], turn: Turn) -> str | None:
+    said: str | None = None
+    for piece in pieces:
+        said = (said or "") + _piece(piece)
+        turn.show(said)
+    return said
 
 
 def _piece(piece: object) -> str:

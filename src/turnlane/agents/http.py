@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from turnlane.agents.wire import decode_answer, encode_turn
+from turnlane.agents.wire import Pieces, decode_answer, encode_turn
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import AgentFailed, AgentRefused, InvalidSettings, Throttled
 from turnlane.model.turn import Reply, Turn
@@ -29,10 +29,12 @@ class Http:
         self._outgoing = Outgoing()
 
     async def respond(self, turn: Turn) -> Reply:
-        request = encode_turn(turn)
-        match await self._outgoing.post(self._url, body=request, headers=self._headers, timeout=self._timeout):
+        request, pieces = encode_turn(turn), Pieces(turn)
+        match await self._outgoing.post(
+            self._url, body=request, headers=self._headers, timeout=self._timeout, heard=pieces.feed
+        ):
             case Answer() as answer:
-                return self._read(answer)
+                return self._read(answer, pieces.length)
             case NotReached(cause):
                 raise AgentFailed(f"the agent cannot be reached: {cause}")
             case Lost(cause):
@@ -41,9 +43,9 @@ class Http:
     async def close(self) -> None:
         await self._outgoing.close()
 
-    def _read(self, answer: Answer) -> Reply:
+    def _read(self, answer: Answer, begins_at: int) -> Reply:
         if answer.ok and answer.complete:
-            return decode_answer(answer.body)
+            return decode_answer(answer.body[begins_at:])
         if answer.ok:
             raise AgentFailed(f"the agent's answer was cut, or longer than {ANSWER_BYTES_MAX} bytes")
         if answer.status in {429, 503}:

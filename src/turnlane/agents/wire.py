@@ -35,7 +35,45 @@ class _Answer(Struct, forbid_unknown_fields=True):
     usage: _Usage | None = None
 
 
+class _Piece(Struct, forbid_unknown_fields=True):
+    piece: str
+
+
 _ANSWER = msgspec.json.Decoder(_Answer)
+_PIECE = msgspec.json.Decoder(_Piece)
+
+
+class Pieces:
+    """Reads an answer as it comes: lines like `{"piece": "…"}` are shown, and what follows them is the answer."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.length = 0
+        """How many bytes were pieces; the answer begins behind them."""
+        self._turn = turn
+        self._said = ""
+        self._line = bytearray()
+        self._is_over = False
+
+    def feed(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._line += data
+        before = self._said
+        while end := self._line.find(b"\n") + 1:
+            if not self._takes(bytes(self._line[:end])):
+                self._is_over = True
+                break
+            del self._line[:end]
+        if self._said != before:
+            self._turn.show(self._said)
+
+    def _takes(self, line: bytes) -> bool:
+        try:
+            self._said += _PIECE.decode(line).piece if line.strip() else ""
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        self.length += len(line)
+        return True
 
 
 def encode_turn(turn: Turn) -> bytes:

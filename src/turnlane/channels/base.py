@@ -67,6 +67,18 @@ class ListeningChannel(Channel, Protocol):
 
 
 @runtime_checkable
+class StreamingChannel(Channel, Protocol):
+    """A channel that can show an answer while it is still being made."""
+
+    async def show(self, conversation: str, turn: int, text: str | None) -> None:
+        """What there is of the turn's answer by now; it takes the place of what was shown of that turn before.
+
+        None: nothing of it is shown any more. The answer itself comes through `send`, whole, and never depends on what
+        was shown; a turn that is run again is shown from the beginning. What this raises is told once, and that is all.
+        """
+
+
+@runtime_checkable
 class LookingChannel(Channel, Protocol):
     """A channel that can ask its platform what became of a delivery."""
 

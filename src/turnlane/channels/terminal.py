@@ -41,6 +41,9 @@ class Terminal:
         self._sink = sink or sys.stdout
         self._clock = clock or SystemClock()
         self._prompting = self._source.isatty() and self._sink.isatty()
+        self._turn: int | None = None
+        self._shown = ""
+        """What of that turn's answer stands in the last line, or lines, which have no end yet."""
 
     async def listen(self, receive: Receive) -> None:
         """Hand in each line that says something. Returns at the end of the input."""
@@ -50,9 +53,23 @@ class Terminal:
                 await self._hand_in(line, receive)
             self._prompt()
 
+    async def show(self, conversation: str, turn: int, text: str | None) -> None:
+        """Piece by piece on a terminal; elsewhere the answer alone. What is over ends with whatever is written next."""
+        if text is None or not self._sink.isatty():
+            return
+        if (turn, text) == (self._turn, self._shown[: len(text)]):
+            return  # shown before: the turn runs again
+        begun = turn == self._turn and text.startswith(self._shown)
+        self._put(text[len(self._shown) :] if begun else f"{self._fresh_line()}{text}")
+        self._turn, self._shown = turn, text
+
     async def send(self, delivery: Delivery) -> SendResult:
         try:
-            self._write(f"{delivery.text}\n")
+            if self._shown and delivery.turn == self._turn and delivery.text.startswith(self._shown):
+                self._put(f"{delivery.text[len(self._shown) :]}\n{_PROMPT if self._prompting else ''}")
+                self._turn, self._shown = None, ""
+            else:
+                self._write(f"{delivery.text}\n")
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             return NotSent(f"the terminal cannot be written to: {error}")
         return Sent()
@@ -82,7 +99,17 @@ class Terminal:
 
     def _write(self, text: str) -> None:
         """Put the text above the prompt, if there is one."""
-        self._sink.write(f"{_CLEAR_LINE}{text}{_PROMPT}" if self._prompting else text)
+        self._put(f"{self._fresh_line()}{text}{_PROMPT}" if self._prompting else f"{self._fresh_line()}{text}")
+        self._turn, self._shown = None, ""
+
+    def _fresh_line(self) -> str:
+        """What leads to an empty line: past what is shown, or over the prompt."""
+        if self._shown:
+            return "\n"
+        return _CLEAR_LINE if self._prompting else ""
+
+    def _put(self, text: str) -> None:
+        self._sink.write(text)
         self._sink.flush()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +29,43 @@ class _Said(Struct, forbid_unknown_fields=True):
 _INCOMING = msgspec.json.Decoder(_Said)
 
 
+class Previews:
+    """What the turns that run in this process have to say so far, and who looks at it.
+
+    One for each conversation at most, and only while its turn runs, so there are no more than turns run at once.
+    """
+
+    def __init__(self) -> None:
+        self._present: dict[str, tuple[int, str]] = {}
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+
+    def of(self, conversation: str) -> tuple[int, str] | None:
+        """The turn that runs, and what it has to say so far."""
+        return self._present.get(conversation)
+
+    def put(self, conversation: str, turn: int, text: str | None) -> None:
+        if text is not None:
+            self._present[conversation] = (turn, text)
+        elif self._present.get(conversation, (None,))[0] == turn:
+            del self._present[conversation]
+        for moved in self._watchers.get(conversation, ()):
+            moved.set()
+
+    @contextmanager
+    def watched(self, conversations: Collection[str]) -> Iterator[asyncio.Event]:
+        """Set whenever something of one of them changes; whoever watches clears it."""
+        moved = asyncio.Event()
+        for key in conversations:
+            self._watchers.setdefault(key, set()).add(moved)
+        try:
+            yield moved
+        finally:
+            for key in conversations:
+                self._watchers[key].discard(moved)
+                if not self._watchers[key]:
+                    del self._watchers[key]
+
+
 class Web:
     """Takes `{"id", "conversation", "text"}` from the page.
 
@@ -38,6 +77,7 @@ class Web:
 
     def __init__(self, name: str = "web", *, public: bool = False) -> None:
         self.name = name
+        self.previews = Previews()
         self._public = public
 
     @property
@@ -64,6 +104,10 @@ class Web:
     async def send(self, delivery: Delivery) -> SendResult:
         """The page reads its conversation's outbox, so what is stored is sent."""
         return Sent()
+
+    async def show(self, conversation: str, turn: int, text: str | None) -> None:
+        """Seen by pages that are connected to this very process. The answer itself reaches every page."""
+        self.previews.put(conversation, turn, text)
 
     async def look_up(self, delivery: Delivery) -> Sent:
         return Sent()

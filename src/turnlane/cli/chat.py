@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import sys
 import threading
 from collections import deque
@@ -37,6 +38,8 @@ RETRY_SECONDS_MAX = 5.0
 FURTHER_PARTS_SECONDS = 0.5
 """At the end of a pipe: how long a reply may take to be followed by its next part."""
 CLOSE_SECONDS_MAX = 5.0
+LAST_LINE_SECONDS = 3.0
+"""How long, at the end, a server that is there may take to store what was just typed."""
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
@@ -129,6 +132,7 @@ class Screen:
         self._color = color
         self._typed: Callable[[], str] = str
         self._prompting = False
+        self._glimpsing = False
 
     def lines(self) -> Iterator[str]:
         """What is typed, until the end of the input or /quit."""
@@ -165,6 +169,18 @@ class Screen:
             return
         indent = "\n" + " " * (len(name) + 2)
         self._put(f"{click.style(name, fg=colour)}  {indent.join(lines)}")
+
+    def glimpse(self, text: str | None) -> None:
+        """The end of what is being said, in the line of the prompt, as long as nobody types there."""
+        if not self._prompting:
+            return
+        was_there, self._glimpsing = self._glimpsing, bool(text) and not self._typed()
+        if self._glimpsing:
+            room = shutil.get_terminal_size().columns - 3
+            end = one_line((text or "").rstrip().rpartition("\n")[2])[-room:]
+            click.echo(CLEAR_LINE + click.style(f"… {end}", dim=True), nl=False, color=self._color)
+        elif was_there:
+            click.echo(f"{CLEAR_LINE}{PROMPT}{self._typed()}", nl=False)
 
     def note(self, text: str) -> None:
         if self.live:
@@ -220,6 +236,10 @@ class Talk:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LINE_SECONDS):
+                while self._unsent and not self._lost:
+                    await self._until_moved()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -334,6 +354,8 @@ class Talk:
             if event.get("event") == "reply":
                 self._after = int(event["id"])
                 self._show(msgspec.json.decode(event["data"]))
+            elif event.get("event") == "preview":
+                self._screen.glimpse(msgspec.json.decode(event["data"])["text"])
             event = {}
 
     def _show(self, line: Any) -> None:

@@ -69,6 +69,8 @@ class Attendant:
         match lane.on_busy:
             case "interrupt" | "rollback" if is_full:
                 return
+            case "interrupt" if slot.is_seen:
+                return  # as with collect: what somebody has read cannot be made unsaid
             case "interrupt":
                 slot.supersede(INTERRUPTED)
             case "rollback":

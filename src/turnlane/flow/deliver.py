@@ -19,7 +19,7 @@ SEND_SECONDS_MAX = 60.0
 
 
 async def deliver(
-    lease: Lease, *, channels: Mapping[str, Channel], clock: Clock, may_speak: Callable[[Lease], bool]
+    lease: Lease, _: object, *, channels: Mapping[str, Channel], clock: Clock, may_speak: Callable[[Lease], bool]
 ) -> Outcome:
     """Send the delivery of an out lane. The batch of an out lane is one delivery, so nothing can overtake it."""
     channel = channels.get(channel_of(lease.key))

@@ -11,21 +11,21 @@ from turnlane.clock import Clock
 from turnlane.errors import AgentError, Throttled
 from turnlane.model.lease import Lease
 from turnlane.model.message import channel_of
-from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Turn
+from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Stage, Turn
 
 CAUSE_CHARACTERS_MAX = 2_000
 JITTER = 0.1
 """Retries are spread by this share, so that those who failed together do not come back together."""
 
 
-async def run_turn(lease: Lease, *, agents: Mapping[str, Agent], clock: Clock) -> Outcome:
+async def run_turn(lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
     agent = agents.get(lease.policy.agent)
     if agent is None:
         name = lease.policy.agent
         return Parked(f"no agent is named {name!r} here; add it to the settings, then `turnlane resume {lease.key}`")
     try:
-        return Replied(checked(await agent.respond(turn_of(lease))))
+        return Replied(checked(await agent.respond(turn_of(lease, stage))))
     except Throttled as error:
         return _later(lease, clock, error)
     except AgentError as error:
@@ -44,7 +44,7 @@ def was_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def turn_of(lease: Lease) -> Turn:
+def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
     return Turn(
         conversation=lease.key,
         number=lease.number,
@@ -53,6 +53,7 @@ def turn_of(lease: Lease) -> Turn:
         channel=channel_of(lease.key),
         messages=lease.messages,
         session=lease.session.handle if lease.session else None,
+        stage=stage,
     )
 
 

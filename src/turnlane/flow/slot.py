@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -11,9 +12,10 @@ from turnlane.backends.base import Backend
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.flow.run_turn import cause_of
+from turnlane.flow.stream import Stream, Streams
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Superseded
+from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Stage, Superseded, Turn
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -23,7 +25,7 @@ RECONNECT_SECONDS = 0.5
 class Work:
     """What is done with a lease, for how long at most, and what it comes to if that was not enough."""
 
-    run: Callable[[Lease], Awaitable[Outcome]]
+    run: Callable[[Lease, Stage], Awaitable[Outcome]]
     seconds_max: Callable[[Lease], float]
     late: Callable[[Lease], Outcome]
 
@@ -54,6 +56,7 @@ class Slot:
         worker_id: Callable[[], Awaitable[str]],
         is_ours: Callable[[Lease], bool],
         on_lost: Callable[[str], None],
+        streams: Streams,
     ) -> None:
         self.kind = kind
         self.lease: Lease | None = None
@@ -64,6 +67,9 @@ class Slot:
         self._worker_id = worker_id
         self._is_ours = is_ours
         self._on_lost = on_lost
+        self._streams = streams
+        self._stream: Stream | None = None
+        """Of the present run, once its agent shows something."""
         self._phase = IDLE
         self._finishing = False
         self._ending = False
@@ -82,6 +88,26 @@ class Slot:
     def is_running(self) -> bool:
         """Told to stop, it is not: to be cancelled once more would cut short how an agent tidies up."""
         return self._phase is RUNNING and self._interrupted is None and not self._abandoned
+
+    # What its agent tells it
+
+    def show(self, turn: Turn, text: str) -> None:
+        if self._task is not None and self._streams.can_show(turn.channel):
+            with suppress(RuntimeError):  # the loop has ended before a thread that cannot be stopped
+                self._task.get_loop().call_soon_threadsafe(self._show, turn, text)
+
+    def _show(self, turn: Turn, text: str) -> None:
+        lease = self.lease
+        if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
+            return  # as above: that run is over
+        if self._stream is None:
+            self._stream = self._streams.begin(lease)
+        self._stream.show(text)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether something of the present run is visible outside."""
+        return self._stream is not None and self._stream.shown
 
     # What the worker tells it
 
@@ -179,6 +205,9 @@ class Slot:
         self._was_told()  # an agent may have swallowed the cancellation of an earlier run
         # The answer to a claim may come late, after the worker had to start over under another id.
         outcome = await self._outcome(lease) if self._is_ours(lease) else None
+        if self._stream is not None:
+            await self._stream.end()
+            self._stream = None
         if outcome is None:
             return None
         self._phase = ENDING
@@ -193,12 +222,14 @@ class Slot:
         self.steered_through = lease.last
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
-            outcome = await self._work.run(lease)
+            outcome = await self._work.run(lease, self)
             if self.steered_through > lease.last and isinstance(outcome, Replied):
                 outcome = Replied(outcome.reply, self.steered_through)
             return outcome
         except asyncio.CancelledError:
             if not self._was_told():
+                if self._stream is not None:
+                    self._stream.drop()
                 raise
             return self._interrupted
         finally:

@@ -16,6 +16,7 @@ from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
+from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -76,7 +77,15 @@ class Worker:
             partial(late_delivery, clock=clock),
         )
         new_slot = partial(
-            Slot, backend=backend, clock=clock, worker_id=self._current_id, is_ours=self._is_ours, on_lost=self._on_lost
+            Slot,
+            backend=backend,
+            clock=clock,
+            worker_id=self._current_id,
+            is_ours=self._is_ours,
+            on_lost=self._on_lost,
+            streams=Streams(
+                backend=backend, channels=channels, is_ours=self._is_ours, on_failure=self._tell_of_a_preview
+            ),
         )
         self._agents = agents
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
@@ -158,6 +167,9 @@ class Worker:
         except (BackendUnavailable, TimeoutError):
             # Nobody hears the goodbye; the term will end by itself.
             return
+
+    def _tell_of_a_preview(self, lease: Lease, cause: str) -> None:
+        self._emit(Event("preview.failed", self._clock.now(), lease.key, {"turn": lease.number, "cause": cause}))
 
     # Staying alive
 

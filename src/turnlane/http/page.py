@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from html import escape
 from importlib.resources import files
 
@@ -13,13 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from turnlane.channels.web import Web
+from turnlane.channels.web import Previews, Web
+from turnlane.clock import Clock
 from turnlane.errors import NotFound
 from turnlane.http.access import Access, Guard
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
 from turnlane.http.query import CURSOR_MAX, Query, whole_number
-from turnlane.http.stream import Row, Streams, cursor_of
+from turnlane.http.stream import Passing, Row, Streams, cursor_of
+from turnlane.model.delivery import delivery_id
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, conversation_key
 from turnlane.model.view import DeliveryView, Story
@@ -107,7 +112,7 @@ class ChatPage:
         return json_answer({"lines": [line for _, line in lines], "after": visible[-1].seq if visible else 0})
 
     async def stream(self, request: Request) -> Response:
-        """Replies after the cursor, each once it has left."""
+        """Replies after the cursor, each once it has left; and before that, what there is of the next one."""
         after = cursor_of(request, Query(request, "after")) or 0
         name, token = request.path_params["name"], request.path_params["token"]
         key = self._conversation(name, token)
@@ -116,7 +121,7 @@ class ChatPage:
             deliveries = await self._bot.backend.deliveries(key, after=after, limit=REPLIES_AT_ONCE)
             return [Row(each.seq, "reply", _replied(each, token)) for each in _visible(deliveries)]
 
-        return self._streams.answer(request, read, after)
+        return self._streams.answer(request, read, after, beside=partial(self._previews, name, {token: key}))
 
     async def watch(self, request: Request) -> Response:
         """Replies of several conversations in one stream, as a browser keeps few connections to one server."""
@@ -135,7 +140,14 @@ class ChatPage:
                     rows.append(Row(sum(places.values()), "reply", line))
             return rows
 
-        return self._streams.answer(request, read, 0, looks=len(keys))
+        return self._streams.answer(request, read, 0, looks=len(keys), beside=partial(self._previews, name, keys))
+
+    @contextmanager
+    def _previews(self, name: str, keys: Mapping[str, str]) -> Iterator[_Growing]:
+        channel = self._bot.channels[name]
+        assert isinstance(channel, Web)
+        with channel.previews.watched(keys.values()) as moved:
+            yield _Growing(channel.previews, keys, self._bot.clock, moved)
 
     def _conversation(self, name: str, token: str) -> str:
         if not self._is_served(name) or not _TOKEN.fullmatch(token):
@@ -148,6 +160,35 @@ class ChatPage:
 
 
 GIVEN_UP = ("dead_letter", "dropped")
+
+
+class _Growing:
+    """What there is of answers that are still being made, for one stream: each state of them once."""
+
+    def __init__(self, previews: Previews, keys: Mapping[str, str], clock: Clock, moved: asyncio.Event) -> None:
+        self.moved = moved
+        moved.set()  # what there is when the reader comes is news
+        self._previews = previews
+        self._keys = keys
+        self._clock = clock
+        self._told: dict[str, tuple[int, str]] = {}
+
+    def news(self) -> list[Passing]:
+        rows = []
+        for token, key in self._keys.items():
+            before, present = self._told.pop(token, None), self._previews.of(key)
+            if before is not None and (present is None or present[0] != before[0]):
+                rows.append(self._row(token, key, before[0], None))
+            if present is not None:
+                self._told[token] = present
+                if present != before:
+                    rows.append(self._row(token, key, *present))
+        return rows
+
+    def _row(self, token: str, key: str, turn: int, text: str | None) -> Passing:
+        """Under the id of the reply that will take its place. Without a text: it is over."""
+        line = {"from": "bot", "id": delivery_id(key, turn, 1), "text": text, "at": self._clock.now(), "partial": True}
+        return Passing("preview", line | {"conversation": token})
 
 
 def _read(file: str) -> str:

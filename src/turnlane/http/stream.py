@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -44,11 +45,34 @@ class Row:
     data: object
 
     def __bytes__(self) -> bytes:
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (self.cursor, self.name.encode(), to_json(self.data))
+        return b"id: %d\n%s" % (self.cursor, bytes(Passing(self.name, self.data)))
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """One that is not in the store: whoever missed it does not ask for it again."""
+
+    name: str
+    data: object
+
+    def __bytes__(self) -> bytes:
+        return b"event: %s\ndata: %s\n\n" % (self.name.encode(), to_json(self.data))
 
 
 Read = Callable[[int], Awaitable[Sequence[Row]]]
 """At most `ROWS_MAX` rows after that cursor, in order."""
+
+
+class Beside(Protocol):
+    """What a stream tells beside what is in the store."""
+
+    moved: asyncio.Event
+
+    def news(self) -> Sequence[Passing]:
+        """What is otherwise than when this was last asked."""
+
+
+Opened = AbstractContextManager[Beside | None]
 
 
 class Streams:
@@ -61,10 +85,18 @@ class Streams:
         self._looks = 0
         self._closed = False
 
-    def answer(self, request: Request, read: Read, after: int, *, looks: int = 1) -> Response:
+    def answer(
+        self,
+        request: Request,
+        read: Read,
+        after: int,
+        *,
+        looks: int = 1,
+        beside: Callable[[], Opened] = nullcontext,
+    ) -> Response:
         """Everything after the cursor, and then what comes, until the reader leaves or the server stops.
 
-        `looks`: how often one read asks the store.
+        `looks`: how often one read asks the store. `beside`: opened for as long as the stream is.
         """
         if self._open >= STREAMS_MAX:
             raise HTTPException(
@@ -74,7 +106,7 @@ class Streams:
         headers = {**PRIVATE, "x-accel-buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=_StreamAnswer.media_type)
-        return _StreamAnswer(self._follow(read, after, looks), headers=headers)
+        return _StreamAnswer(self._follow(read, after, looks, beside), headers=headers)
 
     def close(self) -> None:
         """End every stream now. Readers come back with their cursor."""
@@ -82,14 +114,17 @@ class Streams:
         if self._change is not None:
             self._change.cancel()
 
-    async def _follow(self, read: Read, after: int, looks: int) -> AsyncGenerator[bytes, None]:
+    async def _follow(
+        self, read: Read, after: int, looks: int, beside: Callable[[], Opened]
+    ) -> AsyncGenerator[bytes, None]:
         self._open += 1
         self._looks += looks
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
-            async with aclosing(self._chunks(read, after)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            with beside() as passing:
+                async with aclosing(self._chunks(read, after, passing)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
         except BackendError as error:
             # Ended, not failed: a browser reconnects after an end, and gives up for good after an error status.
             log.warning("a stream ended because the store could not be read: %s", error)
@@ -97,7 +132,7 @@ class Streams:
             self._open -= 1
             self._looks -= looks
 
-    async def _chunks(self, read: Read, after: int) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, read: Read, after: int, beside: Beside | None) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         spoke = loop.time()
         while not self._closed:
@@ -111,8 +146,10 @@ class Streams:
             elif loop.time() - spoke >= HEARTBEAT_SECONDS:
                 yield b": still here\n\n"
                 spoke = loop.time()
-            else:
-                await self._wait_for(change)
+            if not rows:
+                async for news in self._until(change, beside):
+                    yield news
+                    spoke = loop.time()
             await asyncio.sleep(self._looks / LOOKS_PER_SECOND_MAX)
 
     def _next_change(self) -> asyncio.Task[bool]:
@@ -120,9 +157,21 @@ class Streams:
             self._change = asyncio.create_task(self._backend.changed(LOOK_AGAIN_SECONDS))
         return self._change
 
-    async def _wait_for(self, change: asyncio.Task[bool]) -> None:
-        # Not awaited itself: a reader that leaves must not cancel the wait of all others.
-        await asyncio.wait({change})
+    @staticmethod
+    async def _until(change: asyncio.Task[bool], beside: Beside | None) -> AsyncGenerator[bytes, None]:
+        """Wait for the store; meanwhile, what moves beside it."""
+        while not change.done():
+            moved = [] if beside is None else [asyncio.create_task(beside.moved.wait())]
+            try:
+                # Not awaited itself: a reader that leaves must not cancel the wait of all others.
+                await asyncio.wait([change, *moved], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in moved:
+                    each.cancel()
+            if beside is not None and beside.moved.is_set():
+                beside.moved.clear()
+                if news := beside.news():
+                    yield b"".join(map(bytes, news))
         if not change.cancelled():
             change.result()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import field
+from typing import Literal, Protocol
 
 from turnlane.model.message import Message
 from turnlane.model.usage import NO_USAGE, Usage
@@ -14,6 +15,12 @@ TurnOutcome = Literal["answered", "dead_letter", "superseded", "retried", "dropp
 
 `retried`: it was a dead letter, and its messages have moved on, to be run again. `dropped`: it was one, kept no longer.
 """
+
+
+class Stage(Protocol):
+    """Where what there is of an answer is shown before it is whole."""
+
+    def show(self, turn: Turn, text: str) -> None: ...
 
 
 @value
@@ -29,6 +36,7 @@ class Turn:
     messages: Sequence[Message]
     session: str | None = None
     """The agent's own handle, as saved by the last turn that was answered."""
+    stage: Stage | None = field(default=None, repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -39,6 +47,15 @@ class Turn:
     def text(self) -> str:
         """All that was said, one message a line."""
         return "\n".join(message.text for message in self.messages)
+
+    def show(self, text: str) -> None:
+        """Let the person see what there is of the answer so far, if the channel can show it; the latest text counts.
+
+        Returns at once and never fails, from any thread. What is answered in the end is what counts: it takes the place
+        of all that was shown.
+        """
+        if self.stage is not None:
+            self.stage.show(self, text)
 
 
 @value

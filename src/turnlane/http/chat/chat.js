@@ -12,6 +12,7 @@ const watchedMost = 20; // as the server allows
 const lookAgainMs = 15_000;
 const undoMs = 10_000;
 const longAwayMs = 30_000;
+const lastLookMs = 500;
 
 let open = "";
 let connected = false;
@@ -56,10 +57,31 @@ const isKnown = (token, id) => linesOf(token).some((line) => line.id === id);
 function receive(reply) {
   const token = reply.conversation;
   put(token, reply);
-  if (!reply.partial) settle(token, reply);
+  settle(token, reply);
   lookedAt();
   draw();
   stream.cover();
+}
+
+// What there is of an answer. Once there is no more of it the answer itself is a moment away, and takes its place; if none
+// comes, it goes.
+function preview(line) {
+  const token = line.conversation;
+  const before = linesOf(token).find((each) => each.id === line.id);
+  if (before && !before.partial) return;
+  if (line.text !== null) put(token, line);
+  else if (before) {
+    before.over = true;
+    setTimeout(() => {
+      removePreviews(token, (each) => each.over);
+      draw();
+    }, lastLookMs);
+  }
+  draw();
+}
+
+function removePreviews(token, which = () => true) {
+  known.set(token, linesOf(token).filter((line) => !line.partial || !which(line)));
 }
 
 function settle(token, reply) {
@@ -106,7 +128,7 @@ function absorb(token, { lines, after }) {
     each.pending = linesOf(token).filter((line) => line.state === "waiting").map((line) => line.id);
     each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
   });
-  const last = linesOf(token).at(-1);
+  const last = linesOf(token).filter((line) => !line.partial).at(-1);
   if (last && !store.unsent(token).length) store.noteLast(token, last);
   if (token === open) lookedAt();
   if (isBehind) stream.connect();
@@ -120,8 +142,10 @@ const stream = new Stream({
     return most.slice(0, watchedMost).map(({ token, after }) => [token, after]);
   },
   onReply: receive,
+  onPreview: preview,
   onOpen() {
     connected = true;
+    for (const token of known.keys()) removePreviews(token); // what there is now is told anew
     showConnection("connected", "connected");
     draw();
     refresh(open);

@@ -79,8 +79,8 @@ export class Stream {
   #watched = new Set();
   #patience = patience();
 
-  constructor({ places, onReply, onOpen, onLost }) {
-    Object.assign(this, { places, onReply, onOpen, onLost });
+  constructor({ places, onReply, onPreview, onOpen, onLost }) {
+    Object.assign(this, { places, onReply, onPreview, onOpen, onLost });
   }
 
   get isOpen() {
@@ -105,6 +105,7 @@ export class Stream {
       this.onOpen();
     };
     source.addEventListener("reply", (event) => this.onReply(JSON.parse(event.data)));
+    source.addEventListener("preview", (event) => this.onPreview(JSON.parse(event.data)));
     source.onerror = async () => {
       source.close();
       this.onLost();
