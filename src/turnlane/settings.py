@@ -25,7 +25,7 @@ from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.command import Command, Commands
 from turnlane.model.limits import Limits
-from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnBusy, OnFull, OnUnknown, Policy, Priority
+from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnAsk, OnBusy, OnFull, OnUnknown, Policy, Priority
 
 Source = Literal["command line", "environment", "file", "default"]
 
@@ -203,6 +203,7 @@ class Lanes(Table, frozen=True, kw_only=True):
     ack: Ack = "commit"
     deliver_for: Duration = Duration.parse("24h")
     on_unknown: OnUnknown = "resend"
+    on_ask: OnAsk = "set_aside"
     backoff: Backoff = Backoff()
 
 
@@ -379,6 +380,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str, channel: ChannelSettings
         on_unknown=lanes.on_unknown,
         send_every_ms=paced.rate.every_ms if paced.rate else 0,
         send_burst=paced.burst,
+        on_ask=lanes.on_ask,
     )
 
 

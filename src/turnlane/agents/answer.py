@@ -16,9 +16,9 @@ def checked(reply: Reply) -> Reply:
     for part in reply.parts:
         if not isinstance(part, str):
             raise AgentRefused(f"the reply contains {kind_of(part)}; its text must be text or a list of texts")
-        if not _is_storable(part):
+        if not is_storable(part):
             raise AgentFailed("the reply contains a NUL or half a surrogate pair; answer in plain Unicode text")
-    if reply.session is not None and not _is_storable(reply.session):
+    if reply.session is not None and not is_storable(reply.session):
         raise AgentRefused("the reply's session is no plain text; give the handle as text, or None")
     for tokens in _tokens(reply.usage):
         if not isinstance(tokens, int) or not 0 <= tokens <= TOKENS_MAX:
@@ -34,7 +34,7 @@ def kind_of(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _is_storable(text: object) -> bool:
+def is_storable(text: object) -> bool:
     if not isinstance(text, str) or "\0" in text:
         return False
     if text.isascii():

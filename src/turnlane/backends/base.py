@@ -31,6 +31,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
 from turnlane.model.message import Message
 from turnlane.model.policy import OnBusy, Policy
+from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.turn import Outcome
 from turnlane.model.value import value
 from turnlane.model.view import (
@@ -67,7 +68,9 @@ class Acceptance:
     """The message's place in its conversation; of a duplicate, the place of the first one."""
 
 
-Verdict = Literal["answered", "sent", "retried", "dead_letter", "failed", "released", "superseded", "parked", "fenced"]
+Verdict = Literal[
+    "answered", "sent", "retried", "dead_letter", "failed", "released", "superseded", "asked", "parked", "fenced"
+]
 
 
 @value
@@ -124,6 +127,8 @@ class Backend(Protocol):
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
         """Store the messages and make their lanes due by their policies. Answers in the order given.
 
+        While a turn of the conversation asks, the person's next message is the answer, and in no turn of its own.
+
         A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body; of
         two in one call, the first is accepted.
         """
@@ -140,7 +145,8 @@ class Backend(Protocol):
 
         `Replied`: messages answered, turn and usage recorded, session saved, deliveries appended to the out lane.
         With `through`, messages that were handed into the run meanwhile are answered with it. `Superseded`: the turn
-        ends without an answer, and its messages with it or, in their order, again with what came since.
+        ends without an answer, and its messages with it or, in their order, again with what came since. `Asks`: like
+        `ask`, and the batch waits, without blame, until there is an answer or its time is over.
         `Delivered`: the delivery is sent. `RetryLater`: the same batch again, in its place, or a dead letter if its
         attempts are used up. `GaveUp`: a dead letter (turn) or kept as failed (delivery); if its conversation is `gone`
         with all that waits in the outbox, and all that is said there until a message comes. `Released`: given back
@@ -149,6 +155,14 @@ class Backend(Protocol):
         After a `RetryLater` in doubt, a release or a lost worker, the next leases of that delivery are `in_doubt`
         until it is settled, or let go by `unpark`. Of these only lost workers use up the takeovers, the
         others at most one.
+        """
+
+    async def ask(self, lease: Lease, number: int, question: Question) -> Answer | None:
+        """Ask the person the n-th question of the lease's turn; the lease stays. Returns the answer, None without one.
+
+        Asked once, whoever runs the turn and however often: a number that the turn has asked before only returns what
+        was answered. Past the question's time that is `TIMED_OUT`, for good. ValueError: an earlier one is still open.
+        Under a lease that is not valid any more nothing is asked, and None returned.
         """
 
     async def refuse_late(self, lease: Lease) -> int:
@@ -165,6 +179,9 @@ class Backend(Protocol):
         """
 
     # Steering
+
+    async def answer(self, conversation: str, text: str, *, by: str = "operator") -> bool:
+        """Answer the open question of a turn in the person's place. False: none is open, and nothing was changed."""
 
     async def stop(self, conversation: str) -> bool:
         """Set aside all that was said and not answered; who runs a turn is fenced. False: there was nothing."""
@@ -234,6 +251,9 @@ class Backend(Protocol):
 
     async def delivery(self, id: str) -> DeliveryView | None:
         """The delivery under this id. May cost a pass over all that was ever sent."""
+
+    async def questions(self, conversation: str, *, limit: int = 100) -> list[QuestionView]:
+        """What turns of the conversation asked, the latest last."""
 
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]: ...
 

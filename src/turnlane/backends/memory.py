@@ -22,6 +22,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.policy import OnBusy, Policy, Queue
+from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
 from turnlane.model.view import (
@@ -65,6 +66,7 @@ class MemoryRows:
         self.workers: dict[str, WorkerRow] = {}
         self.turns_taken: dict[Kind, dict[str, int]] = {}
         self.accounts_held: dict[str, int] = {}
+        self.questions: dict[tuple[str, int, int], QuestionView] = {}
         self.now = 0
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
@@ -136,6 +138,16 @@ class MemoryRows:
     def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
         return self.outcomes.get((lane.key, seq))
 
+    def add_question(self, lane: Lane, question: QuestionView) -> None:
+        self.questions[lane.key, question.turn, question.number] = question
+
+    def question(self, lane: Lane, number: int) -> QuestionView:
+        return self.questions[lane.key, lane.number, number]
+
+    def answer_question(self, lane: Lane, number: int, answer: Answer, at: int) -> None:
+        place = (lane.key, lane.number, number)
+        self.questions[place] = replace(self.questions[place], answer=answer, answered_at=at)
+
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None:
         self.outgoing.setdefault(lane.key, {})[delivery.seq] = delivery
 
@@ -167,6 +179,7 @@ class MemoryRows:
             attempt=attempt,
             receipt=receipt,
             cause=cause,
+            options=delivery.options,
         )
 
     def delivery(self, lane: Lane, seq: int) -> DeliveryView | None:
@@ -355,11 +368,17 @@ class MemoryBackend:
         verdict, taker = self._run(lambda t: t.commit(lease, outcome, take_next))
         return Committed(verdict, taker.leases[0] if taker and taker.leases else None)
 
+    async def ask(self, lease: Lease, number: int, question: Question) -> Answer | None:
+        return self._run(lambda t: t.ask(lease, number, question))
+
     async def refuse_late(self, lease: Lease) -> int:
         return self._run(lambda t: t.refuse_late(lease))
 
     async def hold_outbox(self, lease: Lease) -> bool:
         return self._run(lambda t: t.hold_outbox(lease))
+
+    async def answer(self, conversation: str, text: str, *, by: str = "operator") -> bool:
+        return self._run(lambda t: t.answer(conversation, text, by))
 
     async def stop(self, conversation: str) -> bool:
         return self._run(lambda t: t.stop(conversation))
@@ -426,6 +445,7 @@ class MemoryBackend:
             deliveries=tuple(self._deliveries_of(conversation))[-limit:],
             sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
             outcomes={seq: outcome for (key, seq), outcome in rows.outcomes.items() if key == conversation},
+            questions=tuple(await self.questions(conversation, limit=limit)),
         )
 
     async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
@@ -444,6 +464,9 @@ class MemoryBackend:
 
     def _all_deliveries(self) -> list[DeliveryView]:
         return [view for conversation in self._rows.outgoing for view in self._deliveries_of(conversation)]
+
+    async def questions(self, conversation: str, *, limit: int = 100) -> list[QuestionView]:
+        return [asked for asked in self._rows.questions.values() if asked.conversation == conversation][-limit:]
 
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
         views = self._all_deliveries()
@@ -472,7 +495,10 @@ class MemoryBackend:
 
     async def busy(self, worker: str) -> list[Busy]:
         turns = [lane for lane in self._rows.lanes_of(worker) if lane.kind is Kind.TURN]
-        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow) for lane in turns]
+        return [
+            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
+            for lane in turns
+        ]
 
     async def waiting(self, conversation: str) -> list[Message]:
         lane = self._rows.lane(Kind.TURN, conversation)

@@ -10,6 +10,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
+from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
@@ -72,6 +73,11 @@ class Rows(Protocol):
     def message_outcome(self, lane: Lane, seq: int) -> MessageOutcome | None:
         """That of its own, if it has one."""
 
+    def add_question(self, lane: Lane, question: QuestionView) -> None: ...
+    def question(self, lane: Lane, number: int) -> QuestionView:
+        """Of the lane's open turn."""
+
+    def answer_question(self, lane: Lane, number: int, answer: Answer, at: int) -> None: ...
     def add_delivery(self, lane: Lane, delivery: Delivery) -> None: ...
     def settle_delivery(
         self, lane: Lane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None

@@ -15,6 +15,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits, Running
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy, Queue, priority_of, tenant_of
+from turnlane.model.question import TIMED_OUT, Answer
 from turnlane.model.session import Session
 
 SESSION_LOOK_MS = 250
@@ -188,6 +189,15 @@ class Serving:
         for taker in takers:
             taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]
 
+    def _answers(self, lane: Lane) -> tuple[Answer, ...]:
+        """To what the turn has asked so far. Whoever runs it past the time of a question is told so."""
+        if lane.is_unanswered_by(self._now):
+            self._rows.answer_question(lane, lane.rare.asked, TIMED_OUT, self._now)
+            self._noted.append(("question.answered", lane.key, lane.number, lane.rare.asked, None))
+            lane.answer(self._now)
+        asked = (self._rows.question(lane, number).answer for number in range(1, lane.rare.asked + 1))
+        return tuple(answer for answer in asked if answer is not None)
+
     def _lease(
         self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
     ) -> Lease:
@@ -212,6 +222,7 @@ class Serving:
             tuple(messages),
             delivery,
             session,
+            self._answers(lane) if lane.rare.asked else (),
         )
         who = (lane.attempt, lane.epoch, lane.owner)
         if delivery is not None:

@@ -15,16 +15,18 @@ from turnlane.backends.rows import Rows, WorkerRow
 from turnlane.backends.serving import Serving, Taker
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, delivery_id, notice_id
+from turnlane.model.delivery import Delivery, delivery_id, notice_id, question_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import NOTHING_RARE, OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message
-from turnlane.model.notice import BUSY, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
+from turnlane.model.notice import BUSY, CLOSED, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
 from turnlane.model.policy import OnBusy, Policy
+from turnlane.model.question import TIMED_OUT, Answer, Question, QuestionView, chosen
 from turnlane.model.session import Session
 from turnlane.model.turn import (
+    Asks,
     Delivered,
     GaveUp,
     Outcome,
@@ -50,7 +52,12 @@ _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "retried": "dead_letter",
     "dropped": "dead_letter",
 }
-_ATTEMPT_VERDICTS: dict[str, Verdict] = {"retried": "retried", "released": "released", "parked": "parked"}
+_ATTEMPT_VERDICTS: dict[str, Verdict] = {
+    "retried": "retried",
+    "released": "released",
+    "asked": "asked",
+    "parked": "parked",
+}
 
 
 class Transaction:
@@ -104,7 +111,7 @@ class Transaction:
     def _take_back(self, lane: Lane) -> None:
         if lane.is_hollow:
             self._let_go(lane)
-        elif lane.takeovers_used_up:
+        elif lane.takeovers_used_up and not (lane.rare.asking and lane.policy.ack == "commit"):
             self._give_up(lane, f"its worker was lost {lane.takeovers} times")
         else:
             self._note_attempt(lane, "lost", cause="its worker was lost")
@@ -132,6 +139,10 @@ class Transaction:
             policy = lane.stamped(policy)
         if command is not None:
             return self._obey(lane, message, policy, command)
+        if lane.rare.asking or message.answers is not None:
+            answered = self._take_as_answer(lane, message)
+            if answered is not None:
+                return answered
         if policy.on_full == "reject" and lane.pending >= policy.max_pending:
             return self._refuse_at_the_door(lane, message, policy)
         seq = lane.arrive(policy, self._now)
@@ -145,6 +156,49 @@ class Transaction:
         if pending > policy.max_pending:
             self._overflow(lane, pending, policy)
         return Acceptance("accepted", seq)
+
+    def _take_as_answer(self, lane: Lane, message: Message) -> Acceptance | None:
+        """While a turn asks, what the person says is the answer. A button's answer is never anything else."""
+        self._expire_question(lane)
+        asked = lane.rare.asking and message.role == "person"
+        if message.answers is not None:
+            asked = asked and message.answers == question_id(lane.key, lane.number, lane.rare.asked)
+        elif not asked:
+            return None
+        seq = lane.arrive_settled()
+        self._rows.add_message(lane, message.stored(seq, self._now))
+        self._rows.settle_messages(lane, seq, seq, "answer")
+        self._note("message.accepted", lane.key, message.id, seq, lane.pending)
+        if asked:
+            self._answer_question(lane, message.text, message.sender)
+        else:
+            self._say(lane.key, CLOSED, seq, lane.policy)
+        self._rows.save_lane(lane)
+        return Acceptance("accepted", seq)
+
+    def answer(self, conversation: str, text: str, by: str) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        if lane is None:
+            return False
+        self._expire_question(lane)
+        was_open = lane.rare.asking
+        if was_open:
+            self._answer_question(lane, text, by)
+        self._rows.save_lane(lane)
+        return was_open
+
+    def _answer_question(self, lane: Lane, text: str, by: str) -> None:
+        options = self._rows.question(lane, lane.rare.asked).question.options
+        self._close_question(lane, Answer(chosen(text, options), by))
+
+    def _expire_question(self, lane: Lane) -> None:
+        if lane.is_unanswered_by(self._now):
+            self._close_question(lane, TIMED_OUT)
+
+    def _close_question(self, lane: Lane, answer: Answer) -> None:
+        self._rows.answer_question(lane, lane.rare.asked, answer, self._now)
+        self._note("question.answered", lane.key, lane.number, lane.rare.asked, answer.by)
+        lane.answer(self._now)
 
     def _obey(self, lane: Lane, message: Message, policy: Policy, command: Command) -> Acceptance:
         said = self._do(lane, command)
@@ -306,8 +360,55 @@ class Transaction:
                 return self._release(lane, lease)
             case Superseded():
                 return self._supersede(lane, lease, outcome)
+            case Asks():
+                return self._set_aside_to_ask(lane, lease, outcome)
             case Parked(cause):
                 return self._park(lane, cause)
+
+    def ask(self, lease: Lease, number: int, question: Question) -> Answer | None:
+        lane = self._rows.lane(lease.kind, lease.key)
+        if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
+            return None
+        self._ask(lane, lease, number, question)
+        self._rows.save_lane(lane)
+        return self._rows.question(lane, number).answer
+
+    def _ask(self, lane: Lane, lease: Lease, number: int, question: Question) -> None:
+        """Once, however often the turn is run from the top."""
+        asked = lane.rare.asked
+        if number > asked + 1 or (number > asked and lane.rare.asking and not lane.is_unanswered_by(self._now)):
+            raise ValueError(f"question {number} is asked before question {asked} has its answer")
+        self._expire_question(lane)
+        if number > asked:
+            lane.ask(question.expires_at)
+            view = QuestionView(lane.key, lane.number, number, question, self._now)
+            self._rows.add_question(lane, view)
+            self._queue_question(lane, lease, view)
+
+    def _queue_question(self, lane: Lane, lease: Lease, asked: QuestionView) -> None:
+        id_ = question_id(lane.key, asked.turn, asked.number)
+        out = self._lane(OUT, lane.key, lane.policy)
+        delivery = Delivery(
+            id_,
+            lane.key,
+            asked.question.text,
+            "question",
+            turn=lane.number,
+            in_reply_to=tuple(message.origin_id for message in lease.messages),
+            seq=out.arrive(lane.policy, self._now),
+            queued_at=self._now,
+            options=asked.question.options,
+        )
+        self._rows.add_delivery(out, delivery)
+        self._rows.save_lane(out)
+        self._note("question.asked", lane.key, lane.number, asked.number, id_, asked.question.expires_at)
+        self._fail_if_gone(lane, out)
+
+    def _set_aside_to_ask(self, lane: Lane, lease: Lease, outcome: Asks) -> Verdict:
+        self._ask(lane, lease, outcome.number, outcome.question)
+        self._note_attempt(lane, "asked")
+        lane.await_answer(self._now)
+        return "asked"
 
     def _steer(self, lane: Lane, through: int | None) -> Sequence[Message]:
         """The messages that joined the turn while it ran."""

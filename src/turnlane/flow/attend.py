@@ -59,7 +59,7 @@ class Attendant:
         if lane is None:
             slot.abandon()
         elif lane.is_over:
-            slot.supersede(OVER)
+            slot.end(OVER)
         elif lane.waiting:
             await self._make_room(slot, lease, lane)
 
@@ -69,12 +69,12 @@ class Attendant:
         match lane.on_busy:
             case "interrupt" | "rollback" if is_full:
                 return
-            case "interrupt" if slot.is_seen:
+            case "interrupt" if slot.is_seen or lane.has_asked:
                 return  # as with collect: what somebody has read cannot be made unsaid
             case "interrupt":
-                slot.supersede(INTERRUPTED)
+                slot.end(INTERRUPTED)
             case "rollback":
-                slot.supersede(ROLLED_BACK)
+                slot.end(ROLLED_BACK)
             case "reject":
                 await self._backend.refuse_late(lease)
             case "steer":

@@ -53,6 +53,7 @@ def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
         channel=channel_of(lease.key),
         messages=lease.messages,
         session=lease.session.handle if lease.session else None,
+        answers=lease.answers,
         stage=stage,
     )
 

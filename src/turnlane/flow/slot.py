@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -11,11 +12,13 @@ from enum import Enum, auto
 from turnlane.backends.base import Backend
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.flow.ask import Asker
 from turnlane.flow.run_turn import cause_of
 from turnlane.flow.stream import Stream, Streams
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Stage, Superseded, Turn
+from turnlane.model.question import Answer
+from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Stage, Turn
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -70,6 +73,8 @@ class Slot:
         self._streams = streams
         self._stream: Stream | None = None
         """Of the present run, once its agent shows something."""
+        self._asker: Asker | None = None
+        """Of the present run, once its agent asks something."""
         self._phase = IDLE
         self._finishing = False
         self._ending = False
@@ -78,6 +83,8 @@ class Slot:
         self.steered_through = 0
         """The last message that was handed into the present run."""
         self._cancellations = 0
+        self._time_left: float | None = None
+        """While the clock is stopped."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -104,6 +111,16 @@ class Slot:
             self._stream = self._streams.begin(lease)
         self._stream.show(text)
 
+    async def ask(
+        self, turn: Turn, text: str, options: Sequence[str], timeout: float | None, number: int | None
+    ) -> Answer:
+        lease = self.lease
+        if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
+            raise RuntimeError("nobody can be asked any more: this run of the turn is over")
+        if self._asker is None:
+            self._asker = Asker(lease, self, self._backend, self._clock)
+        return await self._asker.ask(text, options, timeout, number)
+
     @property
     def is_seen(self) -> bool:
         """Whether something of the present run is visible outside."""
@@ -116,6 +133,9 @@ class Slot:
         self._finishing = True
         if self._phase is CLAIMING:
             self._cancel()
+        elif self._time_left is not None:
+            # It waits for a person, who may take a day: whoever is there then goes on with the answer.
+            self.end(Released())
 
     def give_back(self) -> None:
         """Stop the run, release its lease without blame, and take nothing more at all."""
@@ -132,8 +152,18 @@ class Slot:
             self._interrupted = self._work.late(self.lease)
             self._cancel()
 
-    def supersede(self, outcome: Superseded) -> None:
-        """Stop the run for what was said meanwhile."""
+    def stop_the_clock(self) -> None:
+        self._time_left = self._stop_at - self._clock.monotonic()
+        self._stop_at = math.inf
+        if self._finishing:
+            self.end(Released())
+
+    def start_the_clock(self) -> None:
+        if self._time_left is not None:
+            self._stop_at = self._clock.monotonic() + self._time_left
+            self._time_left = None
+
+    def end(self, outcome: Outcome) -> None:
         if self._phase is RUNNING and self._interrupted is None:
             self._interrupted = outcome
             self._cancel()
@@ -219,6 +249,7 @@ class Slot:
     async def _outcome(self, lease: Lease) -> Outcome | None:
         self._phase = RUNNING
         self._interrupted = None
+        self._asker = self._time_left = None
         self.steered_through = lease.last
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
@@ -234,6 +265,7 @@ class Slot:
             return self._interrupted
         finally:
             self._phase = IDLE
+            self._time_left = None
 
     async def _commit(self, lease: Lease, outcome: Outcome) -> Lease | None:
         """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""

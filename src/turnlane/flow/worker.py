@@ -70,7 +70,11 @@ class Worker:
         self._confirmed = 0.0
         self._awake_at = 0.0
         self._may_reap_from = 0.0
-        turn = Work(partial(run_turn, agents=agents, clock=clock), turn_seconds_max, partial(late_turn, clock=clock))
+        turn = Work(
+            partial(run_turn, agents=agents, clock=clock),
+            turn_seconds_max,
+            partial(late_turn, clock=clock),
+        )
         send = Work(
             partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
             send_seconds_max,

@@ -55,6 +55,10 @@ def notice_id(conversation: str, message: int) -> str:
     return _uuid(f"{conversation}#notice/{message}")
 
 
+def question_id(conversation: str, turn: int, number: int) -> str:
+    return _uuid(f"{conversation}#{turn}/question/{number}")
+
+
 # How one sending ended. The channel answers with one of these; it never raises for ordinary life.
 
 

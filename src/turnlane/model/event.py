@@ -36,6 +36,9 @@ EVENTS: Mapping[str, str] = {
     "turn.dead_lettered": "The batch was given up on and kept. turn, attempt, cause",
     "turn.superseded": "The run was cancelled for what was said meanwhile. turn, attempt, epoch, worker, set_aside, "
     "cause",
+    "turn.asked": "The run stopped to wait for an answer; the turn starts again with it. turn, attempt, epoch, worker",
+    "question.asked": "A turn asks the person. turn, number, delivery, expires_at",
+    "question.answered": "A question has its answer; without `by`, its time was over. turn, number, by",
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
     "deadletter.retried": "A dead letter's messages wait again, in these places, to be run anew. turn, first, last",
     "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",

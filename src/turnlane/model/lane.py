@@ -6,7 +6,7 @@ below is one transition of it; nothing here reads a clock or a store. What alway
     0 <= done_seq <= claim_seq <= next_seq
     the open batch is (done_seq, claim_seq] without what is aside; it stays the same over retries
     whatever is aside lies after done_seq, and after done_seq + 1 while no batch is open
-    due_at is set if and only if something waits and nobody holds, pauses or parks the lane
+    due_at is set if and only if something waits and nobody holds, pauses or parks the lane, nor is asked by it
     a lane that is held without a batch is hollow: its batch was ended by somebody else, and its holder has not let go;
     or it is an out lane with nothing to send, held by whoever runs the turn and shows what there is of the answer
 """
@@ -86,7 +86,7 @@ class Lane:
     ready_at: int | None = None
     """When gathering ends for what no batch holds. Not indexed: it moves with every message."""
     retry_at: int | None = None
-    """When the open batch may run again, while nobody runs it."""
+    """When the open batch may run again, while nobody runs it. None: not before a question of it is answered."""
     due_at: int | None = None
     """The next time somebody must look. Indexed, so it moves as seldom as possible."""
     paused: bool = False
@@ -178,7 +178,7 @@ class Lane:
             return "paused"
         if not self.pending:
             return "idle"
-        if self.runs_at is None or self.runs_at <= now:
+        if self.runs_at is not None and self.runs_at <= now:
             return "ready"
         return "waiting" if self.has_open_batch else "gathering"
 
@@ -323,6 +323,8 @@ class Lane:
         self.attempt = self.failures = 0
         if self.aside:
             self._absorb()
+        if self.rare is not NOTHING_RARE:
+            self._ask_no_more()
         self._let_go(now)
 
     def _absorb(self) -> None:
@@ -371,7 +373,38 @@ class Lane:
         self.attempt = self.failures = 0
         self.first_at = first_at
         self.late_seq = None
+        self._ask_no_more()
         self._let_go(now)
+
+    def ask(self, expires_at: int | None) -> None:
+        """The open turn asks one more question."""
+        assert self.has_open_batch and not self.rare.asking
+        self.rare = replace(self.rare, asked=self.rare.asked + 1, asking=True, expires_at=expires_at)
+
+    def answer(self, now: int) -> None:
+        """The last question has its answer, or its time is over: the turn goes on."""
+        self.rare = replace(self.rare, asking=False, expires_at=None)
+        if self.owner is None:
+            self.retry_at = now
+            self._rearm(now)
+
+    def is_unanswered_by(self, now: int) -> bool:
+        """Whether its question's time is over."""
+        return self.rare.asking and self.rare.expires_at is not None and self.rare.expires_at <= now
+
+    def await_answer(self, now: int) -> None:
+        """The run was stopped to wait for the answer, as if it had not been started."""
+        self.attempt -= 1
+        self.retry_at = self._again_at(now)
+        self._let_go(now)
+
+    def _again_at(self, now: int) -> int | None:
+        """When a run that ended without blame may be repeated: a turn that asked waits for the answer."""
+        return self.rare.expires_at if self.rare.asking else now
+
+    def _ask_no_more(self) -> None:
+        if self.rare.asked:
+            self.rare = replace(self.rare, asked=0, asking=False, expires_at=None)
 
     def retry(self, at: int, now: int, *, counts: bool, in_doubt: bool = False) -> None:
         """The same batch again at `at`. A failure that does not count leaves no trace in the attempts."""
@@ -391,13 +424,13 @@ class Lane:
         """
         if self.kind is TURN or self._was_in_doubt:
             self.attempt -= 1
-        self.retry_at = now
+        self.retry_at = self._again_at(now)
         self._let_go(now)
 
     def call_off(self, now: int) -> None:
         """The claim is undone; nobody has begun to run it."""
         self.attempt -= 1
-        self.retry_at = now
+        self.retry_at = self._again_at(now)
         self._let_go(now)
 
     @property
@@ -408,7 +441,9 @@ class Lane:
 
     def orphan(self, now: int) -> None:
         """The owner is lost. The attempt stays counted; the epoch stays too, as the cleared owner already fences."""
-        self.retry_at = now
+        if self.rare.asking:
+            self.attempt -= 1  # waiting for an answer costs nothing
+        self.retry_at = self._again_at(now)
         self._let_go(now)
 
     def park(self, now: int) -> None:
@@ -426,6 +461,7 @@ class Lane:
         self.done_seq = self.claim_seq = self.next_seq
         self.attempt = self.failures = 0
         self.aside, self.late_seq = (), None
+        self._ask_no_more()
         self._rearm(now)
 
     def end(self, now: int) -> None:
@@ -434,6 +470,7 @@ class Lane:
         self.attempt = self.failures = 0
         if self.aside:
             self._absorb()
+        self._ask_no_more()
         self._rearm(now)
 
     def let_go(self, now: int) -> None:
@@ -474,4 +511,5 @@ class Lane:
         elif self.owner is not None or self.paused or self.parked:
             self.due_at = None
         else:
-            self.due_at = max(now, self.runs_at or now)
+            runs_at = self.runs_at
+            self.due_at = None if runs_at is None else max(now, runs_at)

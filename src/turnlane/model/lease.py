@@ -6,6 +6,7 @@ from turnlane.model.delivery import Delivery
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.model.question import Answer
 from turnlane.model.session import Session
 from turnlane.model.value import value
 
@@ -33,6 +34,8 @@ class Lease:
     delivery: Delivery | None = None
     """The batch of an out lane: always one delivery."""
     session: Session | None = None
+    answers: tuple[Answer, ...] = ()
+    """To what earlier runs of this turn asked, in order."""
 
     @property
     def took_over(self) -> bool:

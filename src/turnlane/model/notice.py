@@ -6,6 +6,7 @@ from turnlane.model.session import Session
 
 BUSY = "I am still working on your last message. This one was not taken; please send it again when I have answered."
 FULL = "There are too many messages waiting. This one was not taken; please send it again later."
+CLOSED = "That question is closed already. Nothing was changed."
 
 STOPPED = "Stopped. What you said before is set aside."
 NOTHING_TO_STOP = "There is nothing to stop."

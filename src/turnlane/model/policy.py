@@ -16,6 +16,7 @@ OnFull = Literal["store", "reject", "drop_oldest"]
 Ack = Literal["commit", "claim"]
 
 OnUnknown = Literal["resend", "hold"]
+OnAsk = Literal["set_aside", "hold"]
 """What becomes of a delivery that may have arrived, where the platform cannot tell whether it has."""
 
 
@@ -82,6 +83,8 @@ class Policy:
     """The rate of the account, which all workers share: one sending in this time. 0: as fast as they can."""
     send_burst: int = 1
     """How many may leave at once after a while in which nothing did."""
+    on_ask: OnAsk = "set_aside"
+    """Whether a turn that waits for an answer keeps its slot."""
 
     @property
     def queue(self) -> Queue:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal, Protocol
 
 from turnlane.model.message import Message
+from turnlane.model.question import Answer, Question
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.value import value
 
@@ -18,9 +19,13 @@ TurnOutcome = Literal["answered", "dead_letter", "superseded", "retried", "dropp
 
 
 class Stage(Protocol):
-    """Where what there is of an answer is shown before it is whole."""
+    """What whoever runs a turn does for it meanwhile."""
 
     def show(self, turn: Turn, text: str) -> None: ...
+
+    async def ask(
+        self, turn: Turn, text: str, options: Sequence[str], timeout: float | None, number: int | None
+    ) -> Answer: ...
 
 
 @value
@@ -36,6 +41,8 @@ class Turn:
     messages: Sequence[Message]
     session: str | None = None
     """The agent's own handle, as saved by the last turn that was answered."""
+    answers: Sequence[Answer] = ()
+    """To the questions that earlier runs of this turn asked, in order."""
     stage: Stage | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -56,6 +63,25 @@ class Turn:
         """
         if self.stage is not None:
             self.stage.show(self, text)
+
+    async def ask(
+        self,
+        text: str,
+        options: Sequence[str] = (),
+        timeout: float | None = None,
+        *,
+        number: int | None = None,
+    ) -> Answer:
+        """Ask the person and go on with the answer, however long it takes and wherever it arrives.
+
+        With `on_ask = "set_aside"` (and after a crash) this run ends here and the turn starts again from the top once
+        there is an answer; its n-th question then returns the n-th stored answer at once. So whatever stands before
+        a question must bear to be done twice. `timeout` in seconds: past it the answer is one that `timed_out`.
+        `number` says which question of the turn this is, for an agent that does not start from the top.
+        """
+        if self.stage is None:
+            raise RuntimeError("nobody can be asked: this turn was not made by a worker")
+        return await self.stage.ask(self, text, options, timeout, number)
 
 
 @value
@@ -130,10 +156,18 @@ class Superseded:
 
 
 @value
+class Asks:
+    """A turn lane: the run has stopped to wait for the answer to its n-th question; then the turn starts again."""
+
+    number: int
+    question: Question
+
+
+@value
 class Parked:
     """Nobody here can run it (no such agent or channel); the lane waits, visible, for an operator."""
 
     cause: str
 
 
-Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Superseded | Parked
+Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Superseded | Asks | Parked

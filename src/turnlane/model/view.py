@@ -10,6 +10,7 @@ from turnlane.model.event import Event
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import OnBusy
+from turnlane.model.question import QuestionView
 from turnlane.model.session import Session
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE, Usage
@@ -158,6 +159,8 @@ class Busy:
     on_busy: OnBusy
     is_over: bool = False
     """Somebody ended the turn, and the lane waits for its holder to let go."""
+    has_asked: bool = False
+    """Something of the turn is visible outside."""
 
 
 @value
@@ -181,6 +184,7 @@ class Story:
     sessions: Mapping[str, Session] = field(default_factory=dict)
     outcomes: Mapping[int, MessageOutcome] = field(default_factory=dict)
     """Of messages that are in no turn, by their place. The others have that of the last turn whose range holds them."""
+    questions: tuple[QuestionView, ...] = ()
 
 
 @value

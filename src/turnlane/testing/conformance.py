@@ -30,7 +30,19 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
+from turnlane.model.question import TIMED_OUT, Answer, Question
+from turnlane.model.turn import (
+    Asks,
+    Delivered,
+    GaveUp,
+    Outcome,
+    Parked,
+    Released,
+    Replied,
+    Reply,
+    RetryLater,
+    Superseded,
+)
 from turnlane.model.usage import Usage
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
@@ -65,6 +77,14 @@ async def joined(backend: Backend, clock: Clock) -> str:
     worker = clock.token()
     await backend.join(worker, TERM_MS)
     return worker
+
+
+async def asked(backend: Backend, worker: str, question: Question) -> Lease:
+    """A turn over m-1 that has asked and waits."""
+    await accept(backend, arrival("m-1"))
+    lease = await claim_one(backend, worker)
+    assert (await backend.commit(lease, Asks(1, question))).verdict == "asked"
+    return lease
 
 
 async def claim_one(backend: Backend, worker: str, kind: Kind = Kind.TURN) -> Lease:
@@ -1244,6 +1264,113 @@ class BackendConformance:
         assert await backend.hold_outbox(lease)
         await backend.renew(worker, TERM_MS, [])
         assert (await lane_of(backend, kind=Kind.OUT)).owner is None
+
+    # Questions -------------------------------------------------------------------------------------------------------
+
+    async def test_a_turn_that_asks_is_set_aside_and_starts_again_with_the_answer(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """D9"""
+        worker = await joined(backend, clock)
+        lease = await asked(backend, worker, Question("Deploy now?", ("yes", "no")))
+        [delivery] = await backend.deliveries(ALICE)
+        assert (delivery.kind, delivery.text, delivery.options) == ("question", "Deploy now?", ("yes", "no"))
+        assert (delivery.turn, delivery.in_reply_to) == (1, ("m-1",))
+        assert ((await lane_of(backend)).state, await backend.claim(worker, Kind.TURN)) == ("waiting", [])
+        await accept(backend, arrival("m-2", text=" YES "))
+        again = await claim_one(backend, worker)
+        assert (again.number, again.attempt, origin_ids(again)) == (lease.number, 1, ["m-1"])
+        assert again.answers == (Answer("yes", "somebody"),)
+        await backend.commit(again, answer("deployed"))
+        story = await backend.story(ALICE)
+        assert story is not None and story.outcomes == {2: "answer"}
+        assert [(turn.number, turn.outcome) for turn in story.turns] == [(1, "answered")]
+        assert (await lane_of(backend)).state == "idle"
+
+    async def test_any_text_is_an_answer_and_the_second_one_is_a_message_of_its_own(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Deploy now?", ("yes", "no")))
+        await accept(backend, arrival("m-2", text="what would change?"), arrival("m-3", text="hello?"))
+        again = await claim_one(backend, worker)
+        assert again.answers == (Answer("what would change?", "somebody"),)
+        await backend.commit(again, answer("a lot"))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
+
+    async def test_a_button_answers_its_own_question_once_and_nothing_else(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """D9: answered twice, the second changes nothing."""
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Deploy now?", ("yes", "no")))
+        [question] = await backend.deliveries(ALICE)
+        pressed = [
+            replace(one, message=replace(one.message, answers=button))
+            for one, button in [
+                (arrival("m-2", text="yes"), "another question"),
+                (arrival("m-3", text="yes"), question.id),
+                (arrival("m-4", text="no"), question.id),
+            ]
+        ]
+        assert [one.verdict for one in await accept(backend, *pressed)] == ["accepted"] * 3
+        again = await claim_one(backend, worker)
+        assert again.answers == (Answer("yes", "somebody"),)
+        await backend.commit(again, answer("done"))
+        assert await backend.claim(worker, Kind.TURN) == []
+        story = await backend.story(ALICE)
+        assert story is not None and story.outcomes == {2: "answer", 3: "answer", 4: "answer"}
+
+    async def test_a_question_that_nobody_answers_in_time_says_so(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Deploy now?", expires_at=clock.now() + 500))
+        assert await backend.claim(worker, Kind.TURN) == []
+        await pass_time(600)
+        again = await claim_one(backend, worker)
+        assert again.answers == (TIMED_OUT,)
+        assert not await backend.answer(ALICE, "yes")
+        await accept(backend, arrival("m-2", text="yes"))
+        await backend.commit(again, answer("then not"))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    async def test_an_operator_may_answer(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        assert not await backend.answer(ALICE, "yes")
+        await asked(backend, worker, Question("Deploy now?", ("yes", "no")))
+        assert await backend.answer(ALICE, "2")
+        assert not await backend.answer(ALICE, "1")
+        assert (await claim_one(backend, worker)).answers == (Answer("no", "operator"),)
+
+    async def test_a_turn_may_hold_its_lease_while_it_asks_and_outlive_its_worker(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D9: asked, killed, restarted, answered: the turn goes on once, and the waiting cost no attempt."""
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, takeovers=0)))
+        lease = await claim_one(backend, await joined(backend, clock))
+        question = Question("Deploy now?")
+        assert await backend.ask(lease, 1, question) is None
+        assert await backend.ask(lease, 1, question) is None
+        await expire(backend, pass_time)
+        worker = await joined(backend, clock)
+        assert ((await lane_of(backend)).state, await backend.claim(worker, Kind.TURN)) == ("waiting", [])
+        assert await backend.ask(lease, 2, question) is None
+        await accept(backend, arrival("m-2", text="go on"))
+        again = await claim_one(backend, worker)
+        assert (again.number, again.attempt, again.answers) == (1, 1, (Answer("go on", "somebody"),))
+        assert await backend.ask(again, 1, question) == Answer("go on", "somebody")
+        assert [delivery.kind for delivery in await backend.deliveries(ALICE)] == ["question"]
+        with pytest.raises(ValueError, match="question 3"):
+            await backend.ask(again, 3, question)
+
+    async def test_a_stopped_turn_asks_no_more(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Deploy now?"))
+        assert await backend.stop(ALICE)
+        await accept(backend, arrival("m-2", text="yes"))
+        lease = await claim_one(backend, worker)
+        assert (origin_ids(lease), lease.answers) == (["m-2"], ())
 
     async def test_a_limit_is_counted_from_leases_and_leaves_with_them(
         self, backend: Backend, clock: Clock, pass_time: PassTime

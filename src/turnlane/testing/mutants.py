@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "losing the owner grows the epoch",
         f"{LANE}.orphan",
-        "self.retry_at = now",
+        "self.retry_at = self._again_at(now)",
         "self.retry_at = now; self.epoch += 1",
     ),
     Mutant("a lost owner keeps the lane", f"{LANE}.orphan", "self._let_go(now)", "self._rearm(now)"),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "one field for quiet window and back-off",
         f"{LANE}.release",
-        "self.retry_at = now",
+        "self.retry_at = self._again_at(now)",
         "self.retry_at = self.ready_at = now",
     ),
     Mutant(
@@ -165,7 +165,7 @@ MUTANTS = (
     Mutant(
         "a takeover takes a new batch",
         f"{LANE}.orphan",
-        "self.retry_at = now",
+        "self.retry_at = self._again_at(now)",
         "self.retry_at = now; self.claim_seq = self.next_seq",
     ),
     Mutant(
@@ -332,6 +332,23 @@ MUTANTS = (
     Mutant("an account saves nothing up", f"{POLICY}.sends_again_at", "(self.send_burst - 1)", "0"),
     Mutant("a lease goes on whatever the rate", f"{TRANSACTION}._may_go_on", "not policy.send_every_ms and ", ""),
     Mutant("a lease goes on though the account is held", f"{TRANSACTION}._may_go_on", "<= self._now", "<= 1 << 62"),
+    # Questions
+    Mutant("a question is asked with every run", f"{TRANSACTION}._ask", "if number > asked:", "if True:"),
+    Mutant("an answer is a turn of its own", f"{TRANSACTION}._accept", "if lane.rare.asking or", "if False and"),
+    Mutant(
+        "any button answers any question", f"{TRANSACTION}._take_as_answer", "asked = asked and", "asked = asked or"
+    ),
+    Mutant("an answer comes after its time", f"{TRANSACTION}._take_as_answer", "self._expire_question(lane)", "pass"),
+    Mutant("an answered turn is not woken", f"{LANE}.answer", "self._rearm(now)", "pass"),
+    Mutant(
+        "whoever asks does not wait", f"{LANE}._again_at", "self.rare.expires_at if self.rare.asking else now", "now"
+    ),
+    Mutant("waiting for an answer costs an attempt", f"{LANE}.await_answer", "self.attempt -= 1", "pass"),
+    Mutant("a lost worker's waiting costs a takeover", f"{LANE}.orphan", "if self.rare.asking:", "if False:"),
+    Mutant("the next turn waits for an old answer", f"{LANE}._ask_no_more", "if self.rare.asked:", "if False:"),
+    Mutant(
+        "nobody is told that a question timed out", f"{SERVING}._answers", "if lane.is_unanswered_by", "if False and"
+    ),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

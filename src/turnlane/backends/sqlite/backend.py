@@ -24,6 +24,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message
 from turnlane.model.policy import OnBusy
+from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.turn import Outcome
 from turnlane.model.view import Busy, Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
 
@@ -204,6 +205,11 @@ class SqliteBackend:
         committed: Committed = await self._unless_called_off(future)
         return committed
 
+    async def ask(self, lease: Lease, number: int, question: Question) -> Answer | None:
+        places = [(TURN, lease.key), (OUT, lease.key)]
+        answer: Answer | None = await self._call(Transaction.ask, (lease, number, question), places)
+        return answer
+
     async def refuse_late(self, lease: Lease) -> int:
         refused: int = await self._call(Transaction.refuse_late, (lease,), [(TURN, lease.key), (OUT, lease.key)])
         return refused
@@ -213,6 +219,10 @@ class SqliteBackend:
         return held
 
     # Steering
+
+    async def answer(self, conversation: str, text: str, *, by: str = "operator") -> bool:
+        done: bool = await self._call(Transaction.answer, (conversation, text, by), [(TURN, conversation)])
+        return done
 
     async def stop(self, conversation: str) -> bool:
         done: bool = await self._call(Transaction.stop, (conversation,))
@@ -262,6 +272,7 @@ class SqliteBackend:
         gone = 0
         for noun in ("message", "turn", "attempt"):
             gone += await self._forget(f"{noun}s", noun, messages_before, (-1, -1))
+        gone += await self._forget("questions", "question", messages_before, (-1, -1))
         gone += await self._forget("deliveries", "delivery", messages_before, (-1, -1))
         gone += await self._forget("origins", "origin", origins_before, ("", ""))
         gone += await self._forget("events", "event", events_before, (-1, -1))
@@ -302,6 +313,9 @@ class SqliteBackend:
 
     async def delivery(self, id: str) -> DeliveryView | None:
         return await self._read(lambda v: v.delivery(id))
+
+    async def questions(self, conversation: str, *, limit: int = 100) -> list[QuestionView]:
+        return await self._read(lambda v: v.questions(conversation, limit))
 
     async def outbox(self, *, state: DeliveryState = "queued", limit: int = 100) -> list[DeliveryView]:
         return await self._read(lambda v: v.outbox(state, limit))

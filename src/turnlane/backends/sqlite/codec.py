@@ -16,6 +16,7 @@ from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.places import Places
 from turnlane.model.policy import Policy, Queue
+from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
@@ -237,6 +238,19 @@ def delivery_row(lane: int, delivery: Delivery) -> Row:
         to_text(delivery.in_reply_to),
         delivery.queued_at,
     )
+
+
+def question_row(lane: int, asked: QuestionView) -> Row:
+    question = asked.question
+    options = to_text(question.options)
+    return (lane, asked.turn, asked.number, question.text, options, asked.asked_at, question.expires_at)
+
+
+def question_from(row: Row, conversation: str) -> QuestionView:
+    _, turn, number, text, options, asked_at, expires_at, answer, by, answered_at = row
+    question = Question(text, _strings(options), expires_at)
+    answered = None if answered_at is None else Answer(answer, by)
+    return QuestionView(conversation, turn, number, question, asked_at, answered, answered_at)
 
 
 def settled_row(lane: StoredLane, state: DeliveryState, at: int, receipt: str | None, cause: str | None) -> Row:

@@ -128,8 +128,17 @@ UPDATE session SET shared = 1 WHERE agent = ?1 AND handle = ?2
 -- name: insert_delivery
 INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL, NULL)
 
--- name: insert_question
+-- name: insert_delivery_with_options
 INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', NULL, 0, 0, NULL, NULL, ?)
+
+-- name: insert_question
+INSERT INTO question VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)
+
+-- name: question
+SELECT * FROM question WHERE lane = ? AND turn = ? AND number = ?
+
+-- name: answer_question
+UPDATE question SET answer = ?, answered_by = ?, answered_at = ? WHERE lane = ? AND turn = ? AND number = ?
 
 -- name: settle_delivery
 UPDATE delivery SET
@@ -214,6 +223,15 @@ ORDER BY lane, seq LIMIT ?4
 -- name: forget_delivery
 DELETE FROM delivery WHERE lane = ? AND seq = ?
 
+-- name: old_questions
+-- Of turns that are over; told by their turn, as all of one turn go together.
+SELECT q.lane, q.turn FROM question AS q JOIN lane AS l ON l.id = q.lane
+WHERE (q.lane, q.turn) > (?2, ?3) AND q.asked_at < ?1 AND (q.turn < l.number OR l.claim_seq = l.done_seq)
+GROUP BY q.lane, q.turn ORDER BY q.lane, q.turn LIMIT ?4
+
+-- name: forget_question
+DELETE FROM question WHERE lane = ? AND turn = ?
+
 -- name: old_origins
 SELECT channel, origin_id FROM origin
 WHERE (channel, origin_id) > (?2, ?3) AND at < ?1
@@ -266,6 +284,9 @@ SELECT * FROM turn WHERE lane = ? ORDER BY number DESC LIMIT ?
 
 -- name: view_attempts
 SELECT * FROM attempt WHERE lane = ? ORDER BY epoch DESC LIMIT ?
+
+-- name: view_questions
+SELECT * FROM question WHERE lane = ? ORDER BY turn DESC, number DESC LIMIT ?
 
 -- name: view_sessions
 SELECT * FROM session WHERE lane = ?
@@ -330,8 +351,8 @@ SELECT CASE
         WHEN parked THEN 'parked'
         WHEN paused THEN 'paused'
         WHEN next_seq = done_seq THEN 'idle'
-        WHEN claim_seq > done_seq THEN iif(coalesce(retry_at, 0) <= ?1, 'ready', 'waiting')
-        ELSE iif(coalesce(ready_at, 0) <= ?1, 'ready', 'gathering') END AS state,
+        WHEN claim_seq > done_seq THEN iif(retry_at <= ?1, 'ready', 'waiting')
+        ELSE iif(ready_at <= ?1, 'ready', 'gathering') END AS state,
     count(*) FROM lane WHERE kind = 0 GROUP BY state
 
 -- name: view_pending

@@ -18,6 +18,7 @@ from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
+from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
@@ -278,6 +279,18 @@ class SqliteRows:
         for row in self._execute(SQL["deliveries_of_batches"], (to_text(places),)):
             self._deliveries[row[0], row[1]] = codec.delivery_from(row, missing[row[0]].key)
 
+    # Questions are few: written at once.
+
+    def add_question(self, lane: StoredLane, question: QuestionView) -> None:
+        self._execute(SQL["insert_question"], codec.question_row(lane.id, question))
+
+    def question(self, lane: StoredLane, number: int) -> QuestionView:
+        row = self._execute(SQL["question"], (lane.id, lane.number, number)).fetchone()
+        return codec.question_from(row, lane.key)
+
+    def answer_question(self, lane: StoredLane, number: int, answer: Answer, at: int) -> None:
+        self._execute(SQL["answer_question"], (answer.text, answer.by, at, lane.id, lane.number, number))
+
     # What follows from a commit
 
     def add_delivery(self, lane: StoredLane, delivery: Delivery) -> None:
@@ -286,7 +299,7 @@ class SqliteRows:
         if not delivery.options:
             self._writes["insert_delivery"].append(row)
         else:
-            self._writes["insert_question"].append((*row, to_text(delivery.options)))
+            self._writes["insert_delivery_with_options"].append((*row, to_text(delivery.options)))
 
     def settle_delivery(
         self, lane: StoredLane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None

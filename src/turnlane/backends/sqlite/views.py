@@ -15,6 +15,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
+from turnlane.model.question import QuestionView
 from turnlane.model.view import (
     Busy,
     Counts,
@@ -107,6 +108,9 @@ class Views:
             deliveries=self._last_deliveries(out_lane, limit),
             sessions={row[1]: codec.session_from(row) for row in sessions},
             outcomes={row[0]: row[1] for row in self._latest("view_outcomes", turn_id, limit)},
+            questions=tuple(
+                codec.question_from(row, conversation) for row in self._latest("view_questions", turn_id, limit)
+            ),
         )
 
     def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
@@ -152,10 +156,21 @@ class Views:
         rows = self._execute(SQL["view_locks"])
         return [Lock(key, Kind(kind), owner, epoch, since, until) for key, kind, owner, epoch, since, until in rows]
 
+    def questions(self, conversation: str, limit: int) -> list[QuestionView]:
+        for row in self._execute(SQL["view_lanes_of"], (conversation,)):
+            if row[1] == Kind.TURN:
+                return [
+                    codec.question_from(each, conversation) for each in self._latest("view_questions", row[0], limit)
+                ]
+        return []
+
     def busy(self, worker: str) -> list[Busy]:
         lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["lanes_of"], (worker,))]
         turns = [lane for lane in lanes if lane.kind is Kind.TURN]
-        return [Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow) for lane in turns]
+        return [
+            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
+            for lane in turns
+        ]
 
     def waiting(self, conversation: str) -> list[Message]:
         rows = self._execute(SQL["view_lanes_of"], (conversation,))

@@ -127,6 +127,8 @@ async def check_story(oracle: Oracle, backend: Backend, key: str) -> None:
     require_same(dict(story.outcomes), outcomes, "what is in no turn has an outcome of its own", key)
     sessions = {agent: session for (name, agent), session in oracle.sessions.items() if name == key}
     require_same(dict(story.sessions), sessions, "sessions and what they spent", key)
+    require_same(list(story.questions), oracle.questions_of(key), "what was asked and answered", key)
+    require_same(await backend.questions(key), list(story.questions)[-100:], "what was asked, on its own", key)
 
 
 def check_turns(story: Story, expected: Sequence[TurnView]) -> None:

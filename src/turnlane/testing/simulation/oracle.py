@@ -16,15 +16,17 @@ from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.backends.transaction import SKIPPED
 from turnlane.model import notice
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id, question_id
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import OnBusy, Policy
+from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.turn import (
+    Asks,
     Delivered,
     GaveUp,
     Outcome,
@@ -38,6 +40,13 @@ from turnlane.model.turn import (
 )
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, TurnView
+
+
+def _views(key: str, batch: Batch) -> list[QuestionView]:
+    return [
+        QuestionView(key, batch.number, number, asked.question, asked.at, asked.answer, asked.answered_at)
+        for number, asked in enumerate(batch.questions, 1)
+    ]
 
 
 class Violation(AssertionError):
@@ -63,6 +72,21 @@ def difference(actual: object, expected: object) -> str:
     return ", ".join(f"{name} is {is_!r}, expected {should!r}" for name, is_, should in pairs if is_ != should)
 
 
+NEVER = 1 << 60
+
+
+@dataclass(slots=True)
+class Asked:
+    question: Question
+    at: int
+    answer: Answer | None = None
+    answered_at: int | None = None
+
+    @property
+    def expires_at(self) -> int | None:
+        return self.question.expires_at
+
+
 @dataclass(slots=True)
 class Batch:
     """Messages (or one delivery) taken together, until they have their outcome."""
@@ -74,6 +98,16 @@ class Batch:
     """With their worker; the first sending without an answer counts, too."""
     again_at: int = 0
     """Not to be run again before."""
+    questions: list[Asked] = field(default_factory=list)
+
+    @property
+    def open_question(self) -> Asked | None:
+        return self.questions[-1] if self.questions and self.questions[-1].answer is None else None
+
+    def wait(self, now: int) -> None:
+        """To be run again: at once, or with the answer to what it asks."""
+        asked = self.open_question
+        self.again_at = now if asked is None else NEVER if asked.expires_at is None else asked.expires_at
 
 
 @dataclass(slots=True)
@@ -141,7 +175,8 @@ class Account:
 
     @property
     def claimable(self) -> bool:
-        return self.pending > 0 and not (self.holder or self.paused or self.parked)
+        waits_for_ever = self.batch is not None and self.batch.again_at == NEVER
+        return self.pending > 0 and not (self.holder or self.paused or self.parked or waits_for_ever)
 
     @property
     def startable_at(self) -> int:
@@ -264,6 +299,7 @@ class Oracle:
         """How often a tenant that was just as urgent had to let another one go first, since it was last served."""
         self.resent: set[str] = set()
         """Deliveries that an operator has put at the end of their outbox."""
+        self.questions: dict[str, list[QuestionView]] = {}
         self.events: Counter[str] = Counter()
         """How many facts of each name must have been written down."""
 
@@ -342,11 +378,13 @@ class Oracle:
         lane = self._account(Kind.TURN, key, arrival.policy)
         arrival = replace(arrival, policy=lane.heed(arrival.policy))
         lane.gone = False
-        stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
+        stored = replace(message, seq=lane.arrived + 1, accepted_at=now, answers=None)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
         if arrival.command is not None:
             self._obeyed(lane, stored, arrival.command, arrival.policy, now)
+            return Acceptance("accepted", stored.seq)
+        if self._heard_as_answer(lane, stored, message.answers, now):
             return Acceptance("accepted", stored.seq)
         if arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending:
             lane.arrived += 1
@@ -357,6 +395,93 @@ class Oracle:
         self.events["message.accepted"] += 1
         self._overflowed(lane, arrival.policy)
         return Acceptance("accepted", stored.seq)
+
+    # Questions
+
+    def _heard_as_answer(self, lane: Account, message: Message, pressed: str | None, now: int) -> bool:
+        """`pressed`: the question whose button it was."""
+        self._noticed_the_time(lane, now)
+        asked = lane.batch.open_question if lane.batch is not None else None
+        if pressed is not None and lane.batch is not None and asked is not None:
+            place = (lane.key, lane.batch.number, len(lane.batch.questions))
+            asked = asked if pressed == question_id(*place) else None
+        if asked is None and pressed is None:
+            return False
+        lane.arrived += 1
+        self.outcomes[lane.key, message.seq] = "answer"
+        self.events["message.accepted"] += 1
+        if asked is None:
+            self._notice(lane.key, notice.CLOSED, message.seq, lane.policy, now)
+        else:
+            self._answer(lane, asked, self._meant(message.text, asked.question.options), message.sender, now)
+        return True
+
+    @staticmethod
+    def _meant(text: str, options: Sequence[str]) -> str:
+        """The simulation's people write an option, its number, or something else."""
+        for number, option in enumerate(options, 1):
+            if text in {option, option.upper(), str(number)}:
+                return option
+        return text
+
+    def _noticed_the_time(self, lane: Account, now: int) -> None:
+        asked = lane.batch.open_question if lane.batch is not None else None
+        if asked is not None and asked.expires_at is not None and asked.expires_at <= now:
+            self._answer(lane, asked, None, None, now)
+
+    def _answer(self, lane: Account, asked: Asked, text: str | None, by: str | None, now: int) -> None:
+        assert lane.batch is not None
+        asked.answer, asked.answered_at = Answer(text, by), now
+        self.events["question.answered"] += 1
+        if lane.holder is None:
+            lane.batch.again_at = now
+
+    def answered_by_operator(self, key: str, text: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((Kind.TURN, key))
+        asked = None
+        if lane is not None:
+            self._noticed_the_time(lane, now)
+            asked = lane.batch.open_question if lane.batch is not None else None
+        require_same(answer, asked is not None, "only an open question is answered")
+        if lane is not None and asked is not None:
+            self._answer(lane, asked, self._meant(text, asked.question.options), "operator", now)
+
+    def asked(self, lease: Lease, number: int, question: Question, now: int, *, answer: Answer | None) -> None:
+        lane = self.accounts[lease.kind, lease.key]
+        if (lease.kind, lease.key, lease.epoch, lease.number) in self.endings:
+            require_same(answer, None, "I3 who is fenced asks nothing", lease)
+            return
+        self._ask(lane, number, question, now)
+        assert lane.batch is not None
+        require_same(answer, lane.batch.questions[number - 1].answer, "a question is asked once, and keeps its answer")
+
+    def _ask(self, lane: Account, number: int, question: Question, now: int) -> None:
+        assert lane.batch is not None
+        self._noticed_the_time(lane, now)
+        if number <= len(lane.batch.questions):
+            return
+        require_same(number, len(lane.batch.questions) + 1, "the simulation asks one question after the other")
+        lane.batch.questions.append(Asked(question, now))
+        self.events["question.asked"] += 1
+        out = self._account(Kind.OUT, lane.key, lane.policy)
+        delivery = Delivery(
+            id=question_id(lane.key, lane.batch.number, number),
+            conversation=lane.key,
+            text=question.text,
+            kind="question",
+            turn=lane.batch.number,
+            in_reply_to=tuple(item.origin_id for item in lane.batch.items if isinstance(item, Message)),
+            seq=out.arrived + 1,
+            queued_at=now,
+            options=question.options,
+        )
+        self._gather_delivery(out, delivery, lane.policy, now)
+
+    def questions_of(self, key: str) -> list[QuestionView]:
+        """Of all turns, as they stand."""
+        lane = self.accounts.get((Kind.TURN, key))
+        now_open = [] if lane is None or lane.batch is None else _views(lane.key, lane.batch)
+        return [*self.questions.get(key, []), *now_open]
 
     def _obeyed(self, lane: Account, message: Message, command: Command, policy: Policy, now: int) -> None:
         said = self._done_as_told(lane, command, now)
@@ -554,6 +679,7 @@ class Oracle:
     def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
         lane = self.accounts[kind, lease.key]
         lane.epoch += 1
+        self._noticed_the_time(lane, now)
         lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
         if lane.batch is None:
             lane.open_batch()
@@ -587,6 +713,7 @@ class Oracle:
             messages=() if delivery else tuple(item for item in items if isinstance(item, Message)),
             delivery=delivery,
             session=None if delivery else self.sessions.get((lane.key, lane.policy.agent)),
+            answers=tuple(asked.answer for asked in lane.batch.questions if asked.answer is not None),
         )
 
     # Commit
@@ -669,8 +796,17 @@ class Oracle:
                 return self._stopped(lane, now, by_commit=True)
             case Superseded(set_aside):
                 return self._superseded(lane, now, set_aside=set_aside, cause=outcome.cause)
+            case Asks(number, question):
+                return self._asked_and_set_aside(lane, number, question, now)
             case Parked():
                 return self._parked(lane, now)
+
+    def _asked_and_set_aside(self, lane: Account, number: int, question: Question, now: int) -> Verdict:
+        assert lane.batch is not None
+        self._ask(lane, number, question, now)
+        self._note_attempt(lane, "asked", now)
+        lane.batch.wait(now)
+        return self._let_go(lane, "asked", by_commit=True)
 
     def _steered_into(self, lane: Account, lease: Lease, through: int | None) -> tuple[Message, ...]:
         """What was handed into the run leaves those that wait, and is answered with the batch."""
@@ -787,18 +923,19 @@ class Oracle:
         self._note_attempt(lane, "released", now)
         if lane.kind is Kind.OUT and not lane.batch.lost:
             lane.batch.lost = 1
-        lane.batch.again_at = now
+        lane.batch.wait(now)
         return self._let_go(lane, "released", by_commit=by_commit)
 
     def _lost(self, lane: Account, now: int) -> None:
         assert lane.batch is not None
         once = lane.kind is Kind.TURN and lane.policy.ack == "claim"
-        if lane.batch.lost + 1 > (0 if once else lane.policy.takeovers):
+        waited = lane.batch.open_question is not None and not once  # for a person, which costs nothing
+        if not waited and lane.batch.lost + 1 > (0 if once else lane.policy.takeovers):
             self._given_up(lane, now, by_commit=False)
             return
         self._note_attempt(lane, "lost", now)
-        lane.batch.lost += 1
-        lane.batch.again_at = now
+        lane.batch.lost += not waited
+        lane.batch.wait(now)
         self._let_go(lane, "fenced", by_commit=False)
 
     def _parked(self, lane: Account, now: int) -> Verdict:
@@ -844,7 +981,7 @@ class Oracle:
     def _let_go(self, lane: Account, verdict: Verdict, *, by_commit: bool) -> Verdict:
         assert lane.batch is not None and lane.holder is not None
         self.endings[lane.kind, lane.key, lane.holder.epoch, lane.batch.number] = Ending(verdict, by_commit)
-        if lane.holder.renewed and verdict in {"retried", "released", "fenced", "parked"}:
+        if lane.holder.renewed and verdict in {"retried", "released", "fenced", "asked", "parked"}:
             # The turn runs again, and starts a session that is kept.
             self.sessions_until[lane.key] = lane.batch.number - 1
         lane.holder, lane.former = None, lane.holder
@@ -872,6 +1009,8 @@ class Oracle:
             usage=reply.usage if reply else NO_USAGE,
         )
         self.turns.setdefault(lane.key, []).append(turn)
+        self.questions.setdefault(lane.key, []).extend(_views(lane.key, lane.batch))
+        lane.batch.questions = []
 
     def _note_attempt(self, lane: Account, result: str, now: int) -> None:
         assert lane.batch is not None and lane.holder is not None

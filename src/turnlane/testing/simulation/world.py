@@ -16,13 +16,26 @@ from typing import get_args
 from turnlane.backends.base import Acceptance, Arrival, Backend, Committed
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
+from turnlane.model.delivery import question_id
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import LATER, NORMAL, URGENT, OnBusy, Policy
-from turnlane.model.turn import Delivered, GaveUp, Outcome, Parked, Released, Replied, Reply, RetryLater, Superseded
+from turnlane.model.question import Question
+from turnlane.model.turn import (
+    Asks,
+    Delivered,
+    GaveUp,
+    Outcome,
+    Parked,
+    Released,
+    Replied,
+    Reply,
+    RetryLater,
+    Superseded,
+)
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
@@ -45,6 +58,8 @@ COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
 SHARED_SESSIONS_SHARE = 1 / 8
 """Of the histories: agents there give several conversations one handle."""
+OPTIONS = ("yes", "no")
+ANSWERS = ("yes", "NO", "2", "what for?")
 PROCESSES = 2
 WORKERS = 4
 TERM_MS = 5_000
@@ -94,6 +109,10 @@ class World:
             account: (self._chance.choice((0, 0, 0, 700, 3_000)), self._chance.choice((1, 1, 3)))
             for account in ("hooks", "people")
         }
+        self._asking = self._chance.choice((0, 5, 20))
+        """How often a turn ends for now by asking."""
+        self._pressing = self._chance.choice((0.0, 0.05, 0.2))
+        """How often it is a button that was pressed."""
         self._policies = {key: self._any_policy(key) for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
@@ -123,6 +142,8 @@ class World:
             self.calls_travel_together: 3,
             self.a_worker_asks_again: 3,
             self.a_worker_refuses_who_came_late: 3,
+            self.a_worker_asks: 3,
+            self.an_operator_answers: 1,
             self.a_worker_freezes: 2,
             self.a_worker_crashes: 1.5,
             self.a_worker_leaves: 1,
@@ -185,9 +206,17 @@ class World:
         number = len(self._sent) + 1
         files = tuple(Attachment(f"https://files.example/{number}/{i}") for i in range(self._chance.choice((0, 0, 2))))
         command = self._chance.choice(COMMANDS) if self._chance.random() < self._commanding else None
-        message = Message(channel, f"m-{number}", key, self._chance.choice(PEOPLE), f"message {number}", files)
+        said = self._chance.choice((f"message {number}", f"message {number}", *ANSWERS))
+        message = Message(channel, f"m-{number}", key, self._chance.choice(PEOPLE), said, files)
+        if self._chance.random() < self._pressing:
+            message = replace(message, answers=self._any_button(key))
         self._sent.append(Arrival(message, self._policies[key], command))
         return self._sent[-1]
+
+    def _any_button(self, key: str) -> str:
+        """Of the question that is open, of an earlier one, or of one that never was."""
+        turns = self._oracle.accounts[Kind.TURN, key].opened if (Kind.TURN, key) in self._oracle.accounts else 1
+        return question_id(key, self._chance.choice((turns, turns, max(1, turns - 1))), self._chance.choice((1, 1, 2)))
 
     async def _accept(self, arrivals: Sequence[Arrival]) -> None:
         self._note("accept", *(arrival.message.id for arrival in arrivals), arrivals[0].message.conversation)
@@ -280,7 +309,8 @@ class World:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
         # Who is refused at the door, or gives a command, wakes nobody.
-        arrival = replace(arrival, policy=replace(arrival.policy, on_full="store"), command=None)
+        message = replace(arrival.message, answers=None)
+        arrival = replace(arrival, message=message, policy=replace(arrival.policy, on_full="store"), command=None)
         self._sent[-1] = arrival
         if self._chance.random() < 0.5:
             arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
@@ -344,6 +374,37 @@ class World:
             self._note("hold outbox", f"{lease.key} e{lease.epoch}", held)
             self.tally["shown"] += held
             self._oracle.outbox_held(lease, self._clock.now(), answer=held)
+
+    async def a_worker_asks(self) -> None:
+        """In the middle of a turn, and again after a crash."""
+        busy = [lease for worker in self._awake() for lease in worker.held if lease.kind is Kind.TURN]
+        if busy:
+            lease = self._chance.choice(busy)
+            number, question = self._any_question(lease)
+            answer = await self._backend.ask(lease, number, question)
+            self._note("ask", f"{lease.key} e{lease.epoch}", number, question, answer)
+            self.tally["asked"] += 1
+            self._oracle.asked(lease, number, question, self._clock.now(), answer=answer)
+
+    def _any_question(self, lease: Lease) -> tuple[int, Question]:
+        """The next one, or one that was asked before."""
+        batch = self._oracle.accounts[lease.kind, lease.key].batch
+        asked = batch.questions if batch is not None else []
+        waits = batch is not None and batch.open_question is not None
+        later = self._clock.now() + self._chance.choice((500, 3_000, 20_000))
+        question = Question("Shall I?", self._chance.choice(((), OPTIONS)), self._chance.choice((None, later, later)))
+        if waits or (asked and self._chance.random() < 0.3):
+            return self._chance.randrange(len(asked)) + 1, question
+        return len(asked) + 1, question
+
+    async def an_operator_answers(self) -> None:
+        await self._answer(self._chance.choice(CONVERSATIONS))
+
+    async def _answer(self, key: str) -> None:
+        text = self._chance.choice(ANSWERS)
+        answered = await self._backend.answer(key, text)
+        self._note("answer", key, text, answered)
+        self._oracle.answered_by_operator(key, text, self._clock.now(), answer=answered)
 
     async def _commit(self, worker: SimulatedWorker, call: Call) -> None:
         doubled = self._chance.random() < 0.05
@@ -410,8 +471,9 @@ class World:
             endings += [
                 (Replied(self._any_reply(lease)), 50),
                 (Replied(self._any_reply(lease), self._steered_through(lease)), 10),
-                (Superseded(set_aside=False, cause="interrupted"), 5),
+                (Superseded(set_aside=False, cause="interrupted"), 10),
                 (Superseded(set_aside=True, cause="rolled back"), 5),
+                (Asks(*self._any_question(lease)), self._asking),
             ]
         outcomes, weights = zip(*endings, strict=True)
         outcome: Outcome = self._chance.choices(outcomes, weights)[0]
@@ -609,6 +671,7 @@ class World:
         self._oracle.renewed(worker.id, TERM_MS, worker.names, self._clock.now(), answer=alive)
         await self.somebody_reaps()
         for kind, key in list(self._oracle.accounts):
+            await self._answer(key)
             await self._steer("resume", kind, key)
             await self._steer("unpark", kind, key)
         await self._look()
