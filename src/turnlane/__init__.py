@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from turnlane.channels.webhook import Webhook
     from turnlane.errors import TurnlaneError
     from turnlane.model.message import Attachment, Message
+    from turnlane.model.question import Answer
     from turnlane.model.turn import Reply, Turn
     from turnlane.model.usage import Usage
 
 __all__ = [
+    "Answer",
     "Attachment",
     "Bot",
     "Command",
@@ -38,6 +40,7 @@ __all__ = [
 
 # Imported when first used: a hook command starts at every event of a person at a keyboard, and pays for no server.
 _HOMES = {
+    "Answer": "turnlane.model.question",
     "Attachment": "turnlane.model.message",
     "Bot": "turnlane.app",
     "Command": "turnlane.agents.command",

@@ -40,6 +40,7 @@ def test_a_turn_is_told_in_the_documented_form() -> None:
                 },
                 {"id": "site:m-2", "sender": "Alice", "text": "", "sent_at": None, "attachments": []},
             ],
+            "answers": [],
         }
     }
 

@@ -33,6 +33,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _a_bad_day(world, clock)
     await _steered(world)
     await _too_busy(world)
+    await _asked(world)
     await _away(world)
     await _stopped(world)
     await _unseen(world)
@@ -144,6 +145,17 @@ async def _too_busy(world: World) -> None:
         await world.facts.seen("message.refused")
         agent.go()
         await world.settled("desk/fred")
+
+
+async def _asked(world: World) -> None:
+    async def answer(turn: Turn) -> str | None:
+        return (await turn.ask("Sure?")).text
+
+    async with world.working(answer):
+        await world.say("gina", "deploy")
+        await world.facts.seen("turn.asked")
+        await world.say("gina", "yes")
+        await world.settled("desk/gina")
 
 
 async def _away(world: World) -> None:

@@ -13,7 +13,8 @@ from tests.unit.test_cli_explain import call, explained, folder, lived  # noqa: 
 from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Backoff
-from turnlane.model.turn import Parked, Replied, Reply, RetryLater
+from turnlane.model.question import Question
+from turnlane.model.turn import Asks, Parked, Replied, Reply, RetryLater
 
 PATIENT = replace(AT_ONCE, backoff=Backoff(first_ms=600_000), max_batch=1)
 
@@ -235,3 +236,26 @@ def test_what_is_not_there_cannot_be_steered(verb: str) -> None:
     ]:
         result = call(verb, *arguments)
         assert (result.exit_code, said in result.stderr) == (exit_code, True), result.stderr
+
+
+# Answer
+
+
+def test_an_operator_answers_the_question_that_a_turn_waits_with() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "deploy", id="m-1")
+        await life.end(Asks(1, Question("Deploy now?", ("yes", "no"))))
+
+    lived(story)
+    answered = call("answer", "site/alice", "2")
+    assert (answered.exit_code, answered.stdout) == (0, "answered: site/alice goes on, turn 1\n")
+    again = call("answer", "site/alice", "1")
+    assert again.exit_code == 1
+    assert "no turn of site/alice waits for an answer; `turnlane show site/alice`" in again.stderr
+    assert "Deploy now?" in call("show", "site/alice").stdout
+
+
+def test_nobody_is_answered_where_nobody_asks() -> None:
+    lived(idle)
+    assert call("answer", "site/alice", "yes").exit_code == 1
+    assert "no conversation 'site/bob'" in call("answer", "site/bob", "yes").stderr

@@ -10,7 +10,7 @@ from contextlib import suppress
 from glob import glob
 from typing import cast
 
-from turnlane.agents.wire import Pieces, decode_answer, encode_turn
+from turnlane.agents.wire import Heard, converse
 from turnlane.errors import AgentFailed, InvalidSettings
 from turnlane.model.turn import Reply, Turn
 
@@ -51,18 +51,32 @@ class Command:
         self._term_grace = term_grace
 
     async def respond(self, turn: Turn) -> Reply:
-        program, pieces = await self._start(), Pieces(turn)
-        program.listen(pieces.feed)
+        last_words = ""
+
+        async def call(request: bytes, heard: Heard) -> bytes:
+            nonlocal last_words
+            output, last_words = await self._run(request, heard)
+            return output
+
+        try:
+            return await converse(turn, call)
+        except AgentFailed as error:
+            raise AgentFailed(f"{error}{last_words}") from None
+
+    async def _run(self, request: bytes, heard: Heard) -> tuple[bytes, str]:
+        """What the program wrote, and its last words on standard error."""
+        program = await self._start()
+        program.listen(heard)
         try:
             async with asyncio.timeout(self._timeout):
-                program.write(encode_turn(turn))
+                program.write(request)
                 await program.exited.wait()
         except TimeoutError:
             raise AgentFailed(f"the command took longer than {self._timeout:g} s and was stopped") from None
         finally:
             await program.end(self._term_grace)
         try:
-            return decode_answer(program.output()[pieces.length :])
+            return program.output(), program.last_words()
         except AgentFailed as error:
             raise AgentFailed(f"{error}{program.last_words()}") from None
 

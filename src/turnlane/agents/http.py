@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from turnlane.agents.wire import Pieces, decode_answer, encode_turn
+from turnlane.agents.wire import Heard, converse
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import AgentFailed, AgentRefused, InvalidSettings, Throttled
 from turnlane.model.turn import Reply, Turn
@@ -29,12 +29,14 @@ class Http:
         self._outgoing = Outgoing()
 
     async def respond(self, turn: Turn) -> Reply:
-        request, pieces = encode_turn(turn), Pieces(turn)
+        return await converse(turn, self._post)
+
+    async def _post(self, request: bytes, heard: Heard) -> bytes:
         match await self._outgoing.post(
-            self._url, body=request, headers=self._headers, timeout=self._timeout, heard=pieces.feed
+            self._url, body=request, headers=self._headers, timeout=self._timeout, heard=heard
         ):
             case Answer() as answer:
-                return self._read(answer, pieces.length)
+                return self._read(answer)
             case NotReached(cause):
                 raise AgentFailed(f"the agent cannot be reached: {cause}")
             case Lost(cause):
@@ -43,9 +45,9 @@ class Http:
     async def close(self) -> None:
         await self._outgoing.close()
 
-    def _read(self, answer: Answer, begins_at: int) -> Reply:
+    def _read(self, answer: Answer) -> bytes:
         if answer.ok and answer.complete:
-            return decode_answer(answer.body[begins_at:])
+            return answer.body
         if answer.ok:
             raise AgentFailed(f"the agent's answer was cut, or longer than {ANSWER_BYTES_MAX} bytes")
         if answer.status in {429, 503}:

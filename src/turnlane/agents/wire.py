@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -11,11 +12,13 @@ from msgspec import Meta, Struct
 from turnlane.agents.answer import TOKENS_MAX, checked
 from turnlane.errors import AgentFailed
 from turnlane.model.message import Attachment, Message
+from turnlane.model.question import OPTIONS_MAX, Answer
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 
 SESSION_CHARACTERS_MAX = 4_096
 ERROR_CHARACTERS_MAX = 300
+TIMEOUT_SECONDS_MAX = 10 * 365 * 86_400.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,6 +30,16 @@ class _Usage(Struct, forbid_unknown_fields=True):
     output_tokens: _Tokens = 0
     cached_tokens: _Tokens = 0
     reasoning_tokens: _Tokens = 0
+
+
+class _Ask(Struct, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(min_length=1)]
+    options: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=OPTIONS_MAX)] = []
+    timeout: Annotated[float, Meta(gt=0, le=TIMEOUT_SECONDS_MAX)] | None = None
+
+
+class _Asking(Struct, forbid_unknown_fields=True):
+    ask: _Ask
 
 
 class _Answer(Struct, forbid_unknown_fields=True):
@@ -41,6 +54,8 @@ class _Piece(Struct, forbid_unknown_fields=True):
 
 _ANSWER = msgspec.json.Decoder(_Answer)
 _PIECE = msgspec.json.Decoder(_Piece)
+_ASKING = msgspec.json.Decoder(_Asking)
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Pieces:
@@ -76,7 +91,43 @@ class Pieces:
         return True
 
 
-def encode_turn(turn: Turn) -> bytes:
+Heard = Callable[[bytes], None]
+Call = Callable[[bytes, Heard], Awaitable[bytes]]
+"""Hand a turn to the agent outside, tell what it writes as it comes, and return all of it."""
+
+
+async def converse(turn: Turn, call: Call) -> Reply:
+    """Call the agent, and again with the answer for as long as it asks the person something."""
+    answers = list(turn.answers)
+    while True:
+        pieces = Pieces(turn)
+        body = (await call(encode_turn(turn, answers), pieces.feed))[pieces.length :]
+        question = _question(body)
+        if question is None:
+            return decode_answer(body)
+        number = len(answers) + 1
+        answers.append(await turn.ask(question.text, question.options, question.timeout, number=number))
+
+
+def _question(body: bytes) -> _Ask | None:
+    try:
+        if "ask" not in _OBJECT.decode(body):
+            return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # nor an answer, which whoever reads it tells
+    try:
+        return _ASKING.decode(body).ask
+    except msgspec.DecodeError as error:
+        raise AgentFailed(
+            f'the question cannot be read: {_short(error)}; ask like {{"ask": {{"text": "…"}}}}'
+        ) from None
+
+
+def _short(error: Exception) -> str:
+    return str(error)[:ERROR_CHARACTERS_MAX]
+
+
+def encode_turn(turn: Turn, answers: Sequence[Answer] = ()) -> bytes:
     """`{"turn": {…}}`, the same for every agent outside."""
     return msgspec.json.encode(
         {
@@ -89,6 +140,7 @@ def encode_turn(turn: Turn) -> bytes:
                 "channel": turn.channel,
                 "session": turn.session,
                 "messages": [_message(message) for message in turn.messages],
+                "answers": [{"text": each.text, "by": each.by, "timed_out": each.timed_out} for each in answers],
             }
         }
     )
@@ -99,8 +151,7 @@ def decode_answer(body: bytes) -> Reply:
     try:
         answer = _ANSWER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        wrong = str(error)[:ERROR_CHARACTERS_MAX]
-        raise AgentFailed(f'the answer cannot be read: {wrong}; answer like {{"text": "…"}}') from None
+        raise AgentFailed(f'the answer cannot be read: {_short(error)}; answer like {{"text": "…"}}') from None
     if "\0" in (answer.session or ""):
         raise AgentFailed("the answer's session contains a NUL character; leave it out")
     usage = answer.usage or _Usage()

@@ -12,7 +12,7 @@ from typing import TextIO
 from turnlane.channels.base import Receive
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendUnavailable
-from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent
+from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent, in_words
 from turnlane.model.message import Message, conversation_key
 
 LINE_BYTES_MAX = 1_000_000
@@ -69,7 +69,7 @@ class Terminal:
                 self._put(f"{delivery.text[len(self._shown) :]}\n{_PROMPT if self._prompting else ''}")
                 self._turn, self._shown = None, ""
             else:
-                self._write(f"{delivery.text}\n")
+                self._write(f"{in_words(delivery)}\n")
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             return NotSent(f"the terminal cannot be written to: {error}")
         return Sent()

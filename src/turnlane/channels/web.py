@@ -24,6 +24,7 @@ class _Said(Struct, forbid_unknown_fields=True):
     id: str
     conversation: str
     text: str
+    answers: str | None = None
 
 
 _INCOMING = msgspec.json.Decoder(_Said)
@@ -67,7 +68,7 @@ class Previews:
 
 
 class Web:
-    """Takes `{"id", "conversation", "text"}` from the page.
+    """Takes `{"id", "conversation", "text"}` from the page, and with `"answers"` the button of a question.
 
     The conversation is a random token that the page made for its visitor. Whoever knows it may read and write that
     conversation, and nobody else finds it: it keeps visitors apart, as a session cookie would. It does not say who may
@@ -88,6 +89,7 @@ class Web:
         said = decode_json(_INCOMING, headers, body)
         check_name("id", said.id, ID_BYTES_MAX)
         check_text("text", said.text)
+        check_text("answers", said.answers or "", ID_BYTES_MAX)
         if not _TOKEN.fullmatch(said.conversation):
             raise InvalidMessage("conversation must be 16 to 128 random characters of A-Z, a-z, 0-9, _ and -")
         return [
@@ -98,6 +100,7 @@ class Web:
                 conversation=conversation_key(self.name, said.conversation),
                 sender=said.conversation,
                 text=said.text,
+                answers=said.answers,
             )
         ]
 

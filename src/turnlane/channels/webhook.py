@@ -54,6 +54,7 @@ class _Said(Struct, forbid_unknown_fields=True):
     sender: str | None = None
     attachments: Annotated[list[_File], Meta(max_length=ATTACHMENTS_MAX)] = []
     sent_at: Annotated[datetime, Meta(tz=True)] | None = None
+    answers: str | None = None
 
 
 class _ReplyAnswer(Struct):
@@ -75,9 +76,9 @@ _KNOWN = msgspec.json.Decoder(_Known)
 
 
 class Webhook:
-    """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at"}`, one or a list of them.
+    """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at", "answers"}`, one or a list of them.
 
-    The last three may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`;
+    The last four may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`;
     what became of one that may or may not have arrived is asked at `lookup_url`.
     """
 
@@ -157,6 +158,7 @@ class Webhook:
         sender = said.conversation if said.sender is None else said.sender
         check_name("sender", sender, SENDER_BYTES_MAX)
         check_text("text", said.text)
+        check_text("answers", said.answers or "", NAME_BYTES_MAX)
         return Message(
             channel=self.name,
             origin_id=said.id,
@@ -165,6 +167,7 @@ class Webhook:
             text=said.text,
             attachments=tuple(_attachment(file) for file in said.attachments),
             sent_at=None if said.sent_at is None else _milliseconds(said.sent_at),
+            answers=said.answers,
         )
 
 
@@ -183,7 +186,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _reply(delivery: Delivery) -> bytes:
-    reply = {
+    reply: dict[str, object] = {
         "delivery": delivery.id,
         "conversation": local_part(delivery.conversation),
         "turn": delivery.turn,
@@ -192,7 +195,13 @@ def _reply(delivery: Delivery) -> bytes:
         "text": delivery.text,
         "in_reply_to": delivery.in_reply_to,
     }
-    return msgspec.json.encode({**reply, "resent": True} if delivery.resent else reply)
+    if delivery.kind != "reply":
+        reply["kind"] = delivery.kind
+    if delivery.options:
+        reply["options"] = delivery.options
+    if delivery.resent:
+        reply["resent"] = True
+    return msgspec.json.encode(reply)
 
 
 def _asking_for(delivery: Delivery, url: str) -> str:

@@ -41,6 +41,12 @@ async def stop(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> S
     return Steered(await lane_of(backend, conversation, kind), done)
 
 
+async def answer(backend: Backend, conversation: str, text: str) -> Steered:
+    """Answer the question that a turn of the conversation waits with."""
+    done = await backend.answer(conversation, text)
+    return Steered(await lane_of(backend, conversation, Kind.TURN), done)
+
+
 async def retry(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Let the turn (or delivery) start now that waits for its next attempt."""
     done = await backend.retry(conversation, kind)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar, get_args
+from typing import Annotated, TypeVar, get_args
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from turnlane.channels.incoming import decode_json
+from turnlane.channels.incoming import check_text, decode_json
 from turnlane.errors import NotFound
 from turnlane.flow import failed, steer
 from turnlane.flow.explain import explain
@@ -42,6 +42,7 @@ DEAD_LETTERS = "/deadletters/"
 OUTBOX = "/outbox/"
 DELIVERY_DECISIONS = {"/resend": failed.resend, "/drop": failed.drop}
 DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_letter}
+ANSWER = "/answer"
 BODY_BYTES_MAX = 10_000
 
 
@@ -53,11 +54,16 @@ class _Policy(Struct, forbid_unknown_fields=True):
     on_busy: OnBusy | None = None
 
 
+class _Answering(Struct, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(min_length=1)]
+
+
 class _Nothing(Struct, forbid_unknown_fields=True):
     pass
 
 
 _STEERING = msgspec.json.Decoder(_Steering)
+_ANSWERING = msgspec.json.Decoder(_Answering)
 _POLICY = msgspec.json.Decoder(_Policy)
 _NOTHING = msgspec.json.Decoder(_Nothing)
 
@@ -118,12 +124,21 @@ class Api:
         """`POST …/pause` and the other words of `STEERING`."""
         Query(request)
         written = written_after(request, CONVERSATIONS)
-        how = _suffix(written, (*STEERING, POLICY))
+        how = _suffix(written, (*STEERING, POLICY, ANSWER))
         key = conversation_key_in(written.removesuffix(how))
         if how == POLICY:
             return json_answer(await steer.behave(self._backend, key, (await _body(request, _POLICY)).on_busy))
+        if how == ANSWER:
+            return await self._answer(request, key)
         kind = Kind.OUT if (await _body(request, _STEERING)).outbox else Kind.TURN
         return json_answer(await STEERING[how](self._backend, key, kind))
+
+    async def _answer(self, request: Request, key: str) -> Response:
+        """Answer the question that a turn waits with. `done` is false if none does."""
+        body = await read_body(request, BODY_BYTES_MAX)
+        text = decode_json(_ANSWERING, request.headers, body).text
+        check_text("text", text)
+        return json_answer(await steer.answer(self._backend, key, text))
 
     async def message(self, request: Request) -> Response:
         """What became of one message. Its id may hold slashes, written plainly or encoded."""

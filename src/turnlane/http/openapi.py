@@ -56,6 +56,7 @@ class Operation:
     parameters: Sequence[Schema] = ()
     method: str = "get"
     body: Schema | None = None
+    """Where nothing of it is required, it may be left out."""
     problems: Sequence[int] = ()
     media_type: str = "application/json"
 
@@ -104,6 +105,7 @@ def operations() -> Sequence[Operation]:
     delivery, resent, given_up = (
         _in_path("id", "A delivery", example=delivery_id(f"site/{name}", 1, 1)) for name in ("alice", "fay", "gus")
     )
+    said = _object({"text": {"type": "string", "minLength": 1}})
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
@@ -117,6 +119,7 @@ def operations() -> Sequence[Operation]:
         Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, bodies),
+        Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, bodies),
         Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, bodies),
@@ -149,7 +152,8 @@ def _written(operation: Operation) -> Schema:
         },
     }
     if operation.body is not None:
-        written["requestBody"] = {"required": False, "content": {"application/json": {"schema": operation.body}}}
+        needed = bool(operation.body["required"])
+        written["requestBody"] = {"required": needed, "content": {"application/json": {"schema": operation.body}}}
     return written
 
 

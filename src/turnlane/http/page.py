@@ -240,6 +240,7 @@ def _replied(delivery: DeliveryView, token: str) -> dict[str, object]:
         "text": delivery.text,
         "at": delivery.queued_at,
         "kind": delivery.kind,
+        "options": delivery.options,
         "in_reply_to": [_own_id(origin_id, token) for origin_id in delivery.in_reply_to],
     }
 

@@ -38,6 +38,12 @@ class Delivery:
     """Of a question: the answers to choose from. Empty: any text is an answer."""
 
 
+def in_words(delivery: Delivery) -> str:
+    """Its text, with the options to choose from, for whoever has no buttons."""
+    options = [f"{number}. {option}" for number, option in enumerate(delivery.options, 1)]
+    return "\n".join([delivery.text, *options])
+
+
 def delivery_id(conversation: str, turn: int, part: int) -> str:
     """The same turn and part always give the same id, so a repeated commit or send can be recognised."""
     return _uuid(f"{conversation}#{turn}/{part}")
