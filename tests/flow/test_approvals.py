@@ -117,7 +117,7 @@ async def test_waiting_for_an_answer_does_not_count_to_the_deadline(world: World
         await world.say("alice", "deploy", policy=policy)
         await world.desk.has(1)
         clock.advance(5_000)
-        await asyncio.sleep(0.3)  # that nothing happens no event tells; deadlines are looked at more often
+        await asyncio.sleep(0.3)  # waits: for nothing to happen, longer than it takes to look at deadlines
         await world.say("alice", "no", policy=policy)
         assert await world.desk.has(2) == ["Deploy now?", "Nothing was deployed."]
     assert agent.runs == 1
@@ -131,7 +131,7 @@ async def test_what_was_asked_is_not_interrupted(world: World) -> None:
     async def answer(turn: Turn) -> str:
         sure = await turn.ask("Sure?")
         asked.set()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # waits: so that the next message comes while it thinks
         return f"{turn.text}: {sure.text}"
 
     async with world.working(answer):

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
 
-from turnlane.http.api import DECISIONS, DELIVERY_DECISIONS, POLICY, STEERING
+from turnlane.http.api import ANSWER, DECISIONS, DELIVERY_DECISIONS, POLICY, STEERING
 from turnlane.http.openapi import Operation, description, operations
 from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
@@ -101,7 +101,11 @@ def test_what_the_description_gives_as_an_example_is_there(fresh: Starlette, ope
         for parameter in operation.parameters
         if parameter["in"] == "path"
     }
-    answer = described(fresh, operation).Case(path_parameters=examples).call_and_validate(headers=OPERATOR)
+    needed = operation.body["required"] if operation.body else []
+    body = {name: operation.body["properties"][name]["examples"][0] for name in needed} if operation.body else {}
+    more: dict[str, Any] = {"body": body, "media_type": "application/json"} if needed else {}
+    case = described(fresh, operation).Case(path_parameters=examples, **more)
+    answer = case.call_and_validate(headers=OPERATOR)
     assert answer.status_code == 200
 
 
@@ -117,7 +121,9 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
     by_route = {
         "/api/conversations/{key}": "/api/conversations/{key:path}",
         "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
-        **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in (*STEERING, POLICY)},
+        **{
+            f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in (*STEERING, POLICY, ANSWER)
+        },
         "/api/outbox/{id}": "/api/outbox/{id:path}",
         **{f"/api/outbox/{{id}}{word}": "/api/outbox/{id:path}" for word in DELIVERY_DECISIONS},
         "/api/deadletters/{id}": "/api/deadletters/{id:path}",

@@ -105,7 +105,7 @@ def operations() -> Sequence[Operation]:
     delivery, resent, given_up = (
         _in_path("id", "A delivery", example=delivery_id(f"site/{name}", 1, 1)) for name in ("alice", "fay", "gus")
     )
-    said = _object({"text": {"type": "string", "minLength": 1}})
+    said = _object({"text": {"type": "string", "minLength": 1, "examples": ["yes"]}})
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
