@@ -43,6 +43,8 @@ OUTBOX = "/outbox/"
 DELIVERY_DECISIONS = {"/resend": failed.resend, "/drop": failed.drop}
 DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_letter}
 ANSWER = "/answer"
+ANSWER_BYTES_MAX = 12 * openapi.ANSWER_CHARACTERS_MAX + 1_000
+"""A character takes twelve bytes at most, however it is escaped."""
 BODY_BYTES_MAX = 10_000
 
 
@@ -55,7 +57,7 @@ class _Policy(Struct, forbid_unknown_fields=True):
 
 
 class _Answering(Struct, forbid_unknown_fields=True):
-    text: Annotated[str, Meta(min_length=1)]
+    text: Annotated[str, Meta(min_length=1, max_length=openapi.ANSWER_CHARACTERS_MAX)]
 
 
 class _Nothing(Struct, forbid_unknown_fields=True):
@@ -135,7 +137,7 @@ class Api:
 
     async def _answer(self, request: Request, key: str) -> Response:
         """Answer the question that a turn waits with. `done` is false if none does."""
-        body = await read_body(request, BODY_BYTES_MAX)
+        body = await read_body(request, ANSWER_BYTES_MAX)
         text = decode_json(_ANSWERING, request.headers, body).text
         check_text("text", text)
         return json_answer(await steer.answer(self._backend, key, text))

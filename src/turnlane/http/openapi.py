@@ -31,6 +31,8 @@ INTRODUCTION = (
     "it is encoded once more, as one part (`site%2Falice`)."
 )
 
+ANSWER_CHARACTERS_MAX = 10_000
+
 PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
     401: "A wrong or missing operator token",
@@ -105,7 +107,8 @@ def operations() -> Sequence[Operation]:
     delivery, resent, given_up = (
         _in_path("id", "A delivery", example=delivery_id(f"site/{name}", 1, 1)) for name in ("alice", "fay", "gus")
     )
-    said = _object({"text": {"type": "string", "minLength": 1, "examples": ["yes"]}})
+    text = {"type": "string", "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX, "pattern": "^[^\\u0000]*$"}
+    said = _object({"text": {**text, "examples": ["yes"]}})
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
