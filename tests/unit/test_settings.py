@@ -65,6 +65,19 @@ def test_the_defaults_of_the_settings_are_those_of_the_model() -> None:
     assert policy_for(load(None, {}), "web") == Policy(agent="echo", tenant="web")
 
 
+@pytest.mark.parametrize(("rate", "every_ms"), [("1/s", 1_000), ("20/m", 3_000), ("7/s", 143), ("1000/s", 1)])
+def test_a_rate_is_stamped_on_every_message_of_its_channel(read: Read, rate: str, every_ms: int) -> None:
+    settings = read(f'[channels.site]\nkind = "webhook"\nrate = "{rate}"\nburst = 5')
+    policy = policy_for(settings, "site")
+    assert (policy.send_every_ms, policy.send_burst) == (every_ms, 5)
+
+
+@pytest.mark.parametrize("rate", ["'1'", "'0/s'", "'1/w'", "'-1/s'", "'1/'", "'1001/s'", "1", "'1 / s'"])
+def test_a_rate_that_cannot_be_kept_is_refused(read: Read, rate: str) -> None:
+    with pytest.raises(InvalidSettings, match='rate: expected a rate like "1/s"'):
+        read(f"[channels.site]\nkind = 'webhook'\nrate = {rate}")
+
+
 def test_the_example_of_the_design_is_read(read: Read) -> None:
     settings = read(
         """
