@@ -90,6 +90,16 @@ def test_a_failed_reply_is_sent_again_and_a_waiting_one_is_dropped() -> None:
     assert "dropped: dropped by an operator" in call("show", "site/alice").stdout
 
 
+def test_a_conversation_that_is_gone_is_shown_as_such() -> None:
+    async def gone(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.end(Replied(Reply("hello")))
+        await life.end(GaveUp("410: moved away", gone=True), Kind.OUT)
+
+    lived(gone)
+    assert "turns: idle, nothing can be sent any more: 410: moved away\n" in call("show", "site/alice").stdout
+
+
 def test_what_cannot_be_resent_or_dropped_is_refused_with_the_reason() -> None:
     lived(not_sent)
     (sent,), (waiting,) = listed("sent"), listed("queued")
@@ -112,6 +122,7 @@ def test_a_conversation_is_told_how_to_behave_and_told_to_forget_it() -> None:
     assert call("policy", "site/alice").stdout == "site/alice: on_busy = as its route says\n"
     assert call("policy", "site/alice", "--on-busy", "steer").stdout == "site/alice: on_busy = steer\n"
     assert json.loads(call("lanes", "--json").stdout)["lanes"][0]["on_busy"] == "steer"
+    assert ", on_busy = steer (its own)\n" in call("show", "site/alice").stdout
     assert json.loads(call("policy", "site/alice", "--json").stdout)["lane"]["on_busy"] == "steer"
     assert call("policy", "site/alice", "--on-busy", "default").stdout == "site/alice: on_busy = as its route says\n"
 

@@ -80,7 +80,9 @@ def _lane(lane: LaneView, now: int) -> str:
     state = click.style(lane.state, fg=state_colour(lane.state))
     waiting = f", {lane.pending} waiting" if lane.pending else ""
     due = f", due {relative(lane.due_at, now)}" if lane.due_at is not None else ""
-    return f"  {what}: {state}{waiting}{due}"
+    own = f", on_busy = {lane.on_busy} (its own)" if lane.on_busy else ""
+    gone = f", nothing can be sent any more: {one_line(lane.gone)}" if lane.gone else ""
+    return f"  {what}: {state}{waiting}{due}{own}{gone}"
 
 
 def _happened(story: Story) -> Iterator[Line]:
