@@ -35,7 +35,8 @@ class Channel(Protocol):
     async def send(self, delivery: Delivery) -> SendResult:
         """Carry one delivery out, at most once per call, without retries of its own.
 
-        `delivery.resent`: an earlier sending may have arrived. Say so where the platform has a place for it.
+        `delivery.resent`: an earlier sending may have arrived. Say so where the platform has a place for it. If nobody
+        is there any more, answer `Refused(cause, gone=True)`: nothing else is sent there until somebody writes again.
         """
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ import click
 
 from turnlane.backends import Backend
 from turnlane.cli import common
+from turnlane.cli.steering import tell
 from turnlane.cli.table import Column, echo_table, local_time, one_line, relative
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
@@ -19,6 +20,7 @@ from turnlane.model.view import DeadLetter
 from turnlane.settings import Settings
 
 T = TypeVar("T")
+OnOne = Callable[[Backend, str, int], Awaitable[T]]
 
 COLUMNS = [
     Column("ID"),
@@ -56,7 +58,7 @@ def list_them(given: common.Given, conversation: str | None, limit: int, as_json
 @common.reads_store
 def show_one(given: common.Given, id: str, as_json: bool) -> None:
     """Show one in full: why it was given up on, and its messages."""
-    letter = asyncio.run(_on_one(failed.dead_letter, given.load(), id))
+    letter = asyncio.run(_dead_letter(given.load(), id))
     if as_json:
         common.echo_json(letter)
     else:
@@ -69,7 +71,7 @@ def show_one(given: common.Given, id: str, as_json: bool) -> None:
 @common.reads_store
 def retry_one(given: common.Given, id: str, as_json: bool) -> None:
     """Run its messages again, as a new turn, after what already waits in the conversation."""
-    _tell_steered(asyncio.run(_on_one(failed.retry_dead_letter, given.load(), id)), "its messages wait again", as_json)
+    _steer(failed.retry_dead_letter, given, id, "its messages wait again", as_json=as_json)
 
 
 @command.command("drop")
@@ -78,24 +80,31 @@ def retry_one(given: common.Given, id: str, as_json: bool) -> None:
 @common.reads_store
 def drop_one(given: common.Given, id: str, as_json: bool) -> None:
     """Keep it no longer: it is not listed any more, and is forgotten in time."""
-    _tell_steered(asyncio.run(_on_one(failed.drop_dead_letter, given.load(), id)), "dropped", as_json)
+    _steer(failed.drop_dead_letter, given, id, "dropped", as_json=as_json)
 
 
-def _tell_steered(steered: Steered, words: str, as_json: bool) -> None:
+def _steer(verb: OnOne[Steered], given: common.Given, id: str, words: str, *, as_json: bool) -> None:
+    async def steered() -> tuple[Steered, int]:
+        async with common.opened(given.load()) as backend:
+            return await verb(backend, *_named(id)), await common.workers_live(backend, SystemClock().now())
+
+    answer, live = asyncio.run(steered())
     if as_json:
-        common.echo_json(steered)
+        common.echo_json(answer)
     else:
-        lane = steered.lane
-        click.echo(f"{words}: {lane.conversation} is {lane.state}, {lane.pending} to be answered")
+        tell(words, answer.lane, live)
 
 
-async def _on_one(verb: Callable[[Backend, str, int], Awaitable[T]], settings: Settings, id: str) -> T:
+async def _dead_letter(settings: Settings, id: str) -> DeadLetter:
+    async with common.opened(settings) as backend:
+        return await failed.dead_letter(backend, *_named(id))
+
+
+def _named(id: str) -> tuple[str, int]:
     conversation, _, number = id.rpartition("#")
     if not (conversation and number.isascii() and number.isdigit() and len(number) < 19):
         raise NotFound(f"{id!a} is no CONVERSATION#TURN; `turnlane deadletters` lists them")
-    key = common.conversation_named(conversation)
-    async with common.opened(settings) as backend:
-        return await verb(backend, key, int(number))
+    return common.conversation_named(conversation), int(number)
 
 
 async def _dead_letters(settings: Settings, conversation: str | None, limit: int) -> list[DeadLetter]:

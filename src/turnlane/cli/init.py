@@ -56,6 +56,7 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #secret = { env = "SITE_SECRET" }
 #reply_url = "http://127.0.0.1:9000/replies"
 #lookup_url = "http://127.0.0.1:9000/replies"    # asked what became of a reply that may have arrived
+#rate = "20/m"                                     # of all processes together; what is too soon waits its turn
 
 # Agents: who answers. Without any it is an echo.
 

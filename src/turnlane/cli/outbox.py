@@ -10,11 +10,13 @@ import click
 
 from turnlane.backends import Backend
 from turnlane.cli import common
+from turnlane.cli.steering import tell_what_it_waits_for
 from turnlane.cli.table import Column, echo_table, one_line, relative, state_colour
 from turnlane.clock import SystemClock
-from turnlane.flow import failed
+from turnlane.flow import failed, steer
 from turnlane.model.delivery import DeliveryState
-from turnlane.model.view import DeliveryView
+from turnlane.model.lane import Kind
+from turnlane.model.view import DeliveryView, LaneView
 from turnlane.settings import Settings
 
 COLUMNS = [
@@ -56,7 +58,7 @@ def list_them(given: common.Given, state: DeliveryState, limit: int, as_json: bo
 @common.reads_store
 def resend_one(given: common.Given, id: str, as_json: bool) -> None:
     """Send one again that failed or was dropped, after what already waits; or let one go that is held."""
-    _tell(asyncio.run(_on_one(failed.resend, given.load(), id)), "waits to be sent", as_json)
+    _decide(failed.resend, given, id, "waits to be sent", as_json=as_json)
 
 
 @command.command("drop")
@@ -65,19 +67,24 @@ def resend_one(given: common.Given, id: str, as_json: bool) -> None:
 @common.reads_store
 def drop_one(given: common.Given, id: str, as_json: bool) -> None:
     """Do not send it, and list it no longer; what is behind it goes on. One that just leaves may still arrive."""
-    _tell(asyncio.run(_on_one(failed.drop, given.load(), id)), "dropped", as_json)
+    _decide(failed.drop, given, id, "dropped", as_json=as_json)
 
 
-def _tell(delivery: DeliveryView, words: str, as_json: bool) -> None:
+def _decide(
+    verb: Callable[[Backend, str], Awaitable[DeliveryView]], given: common.Given, id: str, words: str, *, as_json: bool
+) -> None:
+    async def decided() -> tuple[DeliveryView, LaneView, int]:
+        async with common.opened(given.load()) as backend:
+            delivery = await verb(backend, id)
+            lane = await steer.lane_of(backend, delivery.conversation, Kind.OUT)
+            return delivery, lane, await common.workers_live(backend, SystemClock().now())
+
+    delivery, lane, live = asyncio.run(decided())
     if as_json:
         common.echo_json(delivery)
-    else:
-        click.echo(f"{words}: delivery {delivery.seq} of {delivery.conversation}: {one_line(delivery.text)}")
-
-
-async def _on_one(verb: Callable[[Backend, str], Awaitable[DeliveryView]], settings: Settings, id: str) -> DeliveryView:
-    async with common.opened(settings) as backend:
-        return await verb(backend, id)
+        return
+    click.echo(f"{words}: delivery {delivery.seq} of {delivery.conversation}: {one_line(delivery.text)}")
+    tell_what_it_waits_for(lane, live)
 
 
 async def _outbox(settings: Settings, state: DeliveryState, limit: int) -> list[DeliveryView]:

@@ -31,7 +31,7 @@ def steers(steer: Steer, *, outbox: str | None = None) -> Callable[[Callable[[St
             if as_json:
                 common.echo_json(steered)
             else:
-                _tell(words(steered), steered.lane, live)
+                tell(words(steered), steered.lane, live)
 
         options = [click.argument("conversation"), common.as_json, common.reads_store]
         if outbox is not None:
@@ -48,9 +48,13 @@ async def _steered(steer: Steer, settings: Settings, key: str, kind: Kind) -> tu
         return await steer(backend, key, kind), await common.workers_live(backend, SystemClock().now())
 
 
-def _tell(words: str, lane: LaneView, live: int) -> None:
+def tell(words: str, lane: LaneView, live: int) -> None:
     what, left = ("", "answered") if lane.kind is Kind.TURN else ("sending of ", "sent")
     click.echo(f"{words}: {what}{lane.conversation} is {lane.state}, {lane.pending} to be {left}")
+    tell_what_it_waits_for(lane, live)
+
+
+def tell_what_it_waits_for(lane: LaneView, live: int) -> None:
     if lane.state in ("paused", "parked"):
         click.echo(f"`{steering_command('resume', lane)}` lets it go on", err=True)
     elif lane.pending and not live:
