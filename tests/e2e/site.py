@@ -23,7 +23,7 @@ SETTINGS = """
 
 [lanes]
 debounce = "{debounce}"
-lease = "1s"
+lease = "{lease}s"
 {lanes}
 
 [channels.site]
@@ -42,6 +42,7 @@ class Site:
     folder: Path
     outside: Outside
     stack: AsyncExitStack
+    lease: int = 1
 
     def configure(
         self,
@@ -50,9 +51,15 @@ class Site:
         lanes: str = "",
         channel: str = "",
         debounce: str = "0s",
+        lease: int = 1,
         command: Sequence[str] | None = None,
     ) -> None:
-        """Leases of one second. The agent is the one outside, unless there is a command."""
+        """The agent is the one outside, unless there is a command.
+
+        Under a lease of one second a worker on a loaded machine may be late for its own renewal, and lose its lanes.
+        Where that must not happen, let the lease be longer.
+        """
+        self.lease = lease
         agent = f'kind = "http"\nurl = "{self.outside.url}/turns"'
         if command is not None:
             agent = f'kind = "command"\ncommand = {json.dumps(list(command))}'
@@ -61,6 +68,7 @@ class Site:
             lanes=lanes,
             channel=channel,
             debounce=debounce,
+            lease=lease,
             secret=SECRET,
             outside=self.outside.url,
             agent=agent,
@@ -71,6 +79,20 @@ class Site:
         """A process, as soon as it answers requests."""
         process = await self.begin(verb, *ANY_PORT, *arguments, wrapper=wrapper)
         await process.ready()
+        return process
+
+    async def start_thinking(self) -> Turnlane:
+        """A process whose agent has been asked about m1."""
+        process = await self.start()
+        await self.post(process, "m1")
+        await self.outside.until(lambda: len(self.outside.calls) == 1)
+        return process
+
+    async def start_sending(self) -> Turnlane:
+        """A process that sends the answer to m1."""
+        process = await self.start()
+        await self.post(process, "m1")
+        await self.outside.until(lambda: len(self.outside.requests) == 1)
         return process
 
     async def begin(self, *arguments: str, wrapper: Sequence[str] = ()) -> Turnlane:
@@ -123,13 +145,14 @@ class Site:
         waiting = "SELECT 1 FROM lane WHERE done_seq < next_seq OR owner IS NOT NULL"
         await self.comes_true(lambda: not self.rows(waiting))
 
-    async def lease_was_renewed(self, process: Turnlane, conversation: str, terms: int = 3) -> None:
-        """So often that the lock has been held for more than these terms of one second."""
+    async def lease_was_renewed(self, process: Turnlane, conversation: str, terms: int = 2) -> None:
+        """So often that the lock has been held for more than these terms."""
+        long = self.lease * (terms + 1)
 
         async def outlived() -> bool:
             locks = (await self.api(process, "locks"))["locks"]
             held = [lock for lock in locks if lock["conversation"] == conversation]
-            return any(lock["worker_alive_until"] > later(lock["since"], terms + 1) for lock in held)
+            return any(lock["worker_alive_until"] > later(lock["since"], long) for lock in held)
 
         await eventually(outlived)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from tests.e2e.site import Site, is_gone
 
 from turnlane.testing.outside import Call, Outside, Reply
+from turnlane.testing.processes import Turnlane
 
 
 class Gate:
@@ -30,9 +30,7 @@ async def test_after_sigterm_the_running_turn_finishes_and_its_answer_leaves(sit
     gate = Gate()
     outside.respond = gate.respond
     site.configure()
-    process = await site.start()
-    await site.post(process, "m1")
-    await outside.until(lambda: len(outside.calls) == 1)
+    process = await site.start_thinking()
     process.terminate()
     await process.said("server.draining")
     gate.open.set()
@@ -46,10 +44,8 @@ async def test_draining_keeps_the_lease_alive_and_counts_deliveries_not_only_tur
 ) -> None:
     thinking, sending = Gate(), Gate()
     outside.respond, outside.receive = thinking.respond, sending.receive
-    site.configure()
-    draining = await site.start()
-    await site.post(draining, "m1")
-    await outside.until(lambda: len(outside.calls) == 1)
+    site.configure(lease=3)
+    draining = await site.start_thinking()
     other = await site.start()
     draining.terminate()
     await draining.said("server.draining")
@@ -67,10 +63,8 @@ async def test_draining_keeps_the_lease_alive_and_counts_deliveries_not_only_tur
 async def test_a_process_that_drains_does_not_end_before_its_answer_was_taken(site: Site, outside: Outside) -> None:
     gate = Gate()
     outside.receive = gate.receive
-    site.configure()
-    process = await site.start()
-    await site.post(process, "m1")
-    await outside.until(lambda: len(outside.requests) == 1)
+    site.configure(lease=3)
+    process = await site.start_sending()
     process.terminate()
     await process.said("server.draining")
     reader = await site.start("serve")
@@ -93,25 +87,22 @@ wait
 """A program with a child, both deaf to SIGTERM, that answers only once somebody has put a file there."""
 
 
-def stubborn(folder: Path) -> list[str]:
-    return ["sh", "-c", STUBBORN, str(folder)]
-
-
-async def its_processes(site: Site) -> list[int]:
+async def start_stubborn(site: Site, *, top: str = "", lanes: str = "") -> tuple[Turnlane, list[int]]:
+    """A process whose agent is that program, at work on m1; and the two that it consists of."""
+    site.configure(top=top, lanes=lanes, command=["sh", "-c", STUBBORN, str(site.folder)])
+    process = await site.start()
+    await site.post(process, "m1")
     await site.comes_true((site.folder / "pids").exists)
     pids = [int(pid) for pid in (site.folder / "pids").read_text().split()]
     assert len(pids) == 2
-    return pids
+    return process, pids
 
 
 async def test_a_turn_longer_than_the_drain_time_is_cancelled_with_its_processes_and_answered_after_the_restart(
     site: Site, outside: Outside
 ) -> None:
     """A12, A13."""
-    site.configure(top='drain = "1s"', command=stubborn(site.folder))
-    process = await site.start()
-    await site.post(process, "m1")
-    pids = await its_processes(site)
+    process, pids = await start_stubborn(site, top='drain = "1s"')
     process.terminate()
     assert await process.ended() == 0
     assert [pid for pid in pids if not is_gone(pid)] == []
@@ -125,10 +116,7 @@ async def test_a_turn_longer_than_the_drain_time_is_cancelled_with_its_processes
 
 async def test_a_second_signal_stops_at_once_and_nothing_is_lost(site: Site, outside: Outside) -> None:
     """A12."""
-    site.configure(top='drain = "1h"', command=stubborn(site.folder))
-    process = await site.start()
-    await site.post(process, "m1")
-    pids = await its_processes(site)
+    process, pids = await start_stubborn(site, top='drain = "1h"')
     process.terminate()
     await process.said("server.draining")
     process.terminate()
@@ -140,10 +128,7 @@ async def test_a_second_signal_stops_at_once_and_nothing_is_lost(site: Site, out
 
 
 async def test_a_stuck_turn_is_killed_with_its_children_not_only_logged(site: Site, outside: Outside) -> None:
-    site.configure(lanes='turn_deadline = "1s"\nbackoff = { first = "10ms" }', command=stubborn(site.folder))
-    process = await site.start()
-    await site.post(process, "m1")
-    pids = await its_processes(site)
+    process, pids = await start_stubborn(site, lanes='turn_deadline = "1s"\nbackoff = { first = "10ms" }')
     (site.folder / "healed").touch()
     retried = await process.said("turn.retried")
     assert "turn_deadline" in retried["cause"]
@@ -173,9 +158,7 @@ async def test_killed_in_the_middle_of_an_answer_and_started_again_the_answer_ar
     gate = Gate()
     outside.respond = gate.respond
     site.configure()
-    process = await site.start()
-    await site.post(process, "m1")
-    await outside.until(lambda: len(outside.calls) == 1)
+    process = await site.start_thinking()
     process.kill()
     await process.ended()
     gate.open.set()
@@ -195,9 +178,7 @@ async def test_a_process_killed_while_it_sends_sends_again_under_the_same_key(si
 
     outside.receive = receive
     site.configure()
-    process = await site.start()
-    await site.post(process, "m1")
-    await outside.until(lambda: len(outside.requests) == 1)
+    process = await site.start_sending()
     process.kill()
     await process.ended()
     await process.start()

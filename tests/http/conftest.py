@@ -76,8 +76,8 @@ class SmallBot:
         return await self.backend.lanes() == []
 
 
-@pytest.fixture
-async def bot() -> AsyncIterator[SmallBot]:
+@asynccontextmanager
+async def small_bot() -> AsyncIterator[SmallBot]:
     small = SmallBot()
     await small.backend.open()
     await small.backend.join(WORKER, 600_000)
@@ -85,6 +85,12 @@ async def bot() -> AsyncIterator[SmallBot]:
     for channel in small.channels.values():
         await channel.close()
     await small.backend.close()
+
+
+@pytest.fixture
+async def bot() -> AsyncIterator[SmallBot]:
+    async with small_bot() as small:
+        yield small
 
 
 @asynccontextmanager
@@ -125,17 +131,25 @@ class Running:
             writer.close()
 
 
-@pytest.fixture
-async def running(bot: SmallBot) -> AsyncIterator[Running]:
-    listening = bind("127.0.0.1:0")
+@asynccontextmanager
+async def serving(bot: SmallBot, port: int = 0) -> AsyncIterator[Running]:
+    listening = bind(f"127.0.0.1:{port}")
     stop, ready = asyncio.Event(), asyncio.Event()
     app = create_app(bot, listen_host="127.0.0.1", metrics=bot.metrics)
     served = asyncio.create_task(serve(app, [listening], stop=stop, ready=ready.set))
     port = listening.getsockname()[1]
     await ready.wait()
-    yield Running(port, stop, served)
-    stop.set()
-    await served
+    try:
+        yield Running(port, stop, served)
+    finally:
+        stop.set()
+        await served
+
+
+@pytest.fixture
+async def running(bot: SmallBot) -> AsyncIterator[Running]:
+    async with serving(bot) as server:
+        yield server
 
 
 async def eventually(true: Callable[[], Awaitable[bool] | bool], seconds: float = 5.0) -> None:

@@ -1,4 +1,4 @@
-"""Every relative link in the documentation leads to something that is there."""
+"""Every relative link in the documentation leads to something that is there, and so does every name of a test."""
 
 from __future__ import annotations
 
@@ -49,3 +49,21 @@ def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Here it is!\n[a](page.md#here-it-is) [b](gone.md) [c](#nowhere) `[d](code.md)`", "utf-8")
     assert missing(page) == ["gone.md", "#nowhere"]
+
+
+PROOF = (ROOT / "docs" / "proof.md").read_text("utf-8")
+SENTENCES = PROOF.partition("## Sentence by sentence")[2].partition("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def tests() -> str:
+    files = [*ROOT.glob("tests/**/*.py"), ROOT / "src/turnlane/testing/conformance.py"]
+    return "\n".join(re.findall(r"def (test_\w+)", "\n".join(file.read_text("utf-8") for file in files)))
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\| (?!sentence|---)(.+) \|$", SENTENCES, re.MULTILINE))
+def test_every_sentence_has_a_test(row: str, tests: str) -> None:
+    names = re.findall(r"`([a-z0-9_]+)`", row.partition(" | ")[2])
+    assert names
+    assert [name for name in names if name not in tests] == []
+    assert [path for path in re.findall(r"`(tests/\S+)`", row) if not (ROOT / path).exists()] == []
