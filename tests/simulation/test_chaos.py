@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,16 @@ async def test_what_an_agent_raises_is_told_and_breaks_nothing() -> None:
     assert int(str(report.happened["dead letters"])) > 0
     assert any("ValueError: not today" in note for note in report.notes)
     assert any("dead letters" in note for note in report.notes)
+
+
+async def test_a_function_that_blocks_its_process_is_told() -> None:
+    async def blocking(turn: Turn) -> str:
+        if turn.number == 1 and turn.attempt == 1:
+            time.sleep(0.4)  # noqa: ASYNC251 # waits: to block the loop; that is the mistake
+        return "done"
+
+    report = await chaos(bot_of(blocking), messages=20, conversations=2, lease=2)
+    assert any("nothing could run in a process" in note for note in report.notes)
 
 
 async def test_different_answers_to_one_turn_are_told() -> None:

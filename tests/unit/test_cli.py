@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import turnlane.cli.main
 from turnlane.backends import Backend, open_backend
 from turnlane.backends.base import Arrival
+from turnlane.cli.common import run
 from turnlane.cli.init import TEMPLATE
 from turnlane.cli.main import VERBS
 from turnlane.cli.main import turnlane as command
@@ -514,6 +515,25 @@ def test_ctrl_c_ends_following_without_noise(lived: None) -> None:
     follower.send_signal(signal.SIGINT)
     _, err = follower.communicate(timeout=30)
     assert (follower.returncode, err) == (0, "")
+
+
+def test_ctrl_c_is_heard_between_two_steps_and_never_in_the_middle_of_one() -> None:
+    """Cancelled in the middle of handing an answer over, a read would fail with a traceback."""
+    heard = []
+
+    async def interrupted() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        os.kill(os.getpid(), signal.SIGINT)
+        heard.append(task.cancelling())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            heard.append(task.cancelling())
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted())
+    assert heard == [0, 1]
 
 
 async def live_once_more() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from dataclasses import replace
 
@@ -22,10 +21,10 @@ def break_bot(name: str, plan: Plan, *, as_json: bool) -> int:
     channels = ", ".join(bot.channels) or "it has none"
     click.echo(f"{name}: a witness stands in for its channels ({channels}); its agents run for real", err=True)
     if plan.processes:
-        report = asyncio.run(torture(name, plan, replay=_replay(name, plan)))
+        report = common.run(torture(name, plan, replay=_replay(name, plan)))
     else:
         inside = replace(plan, processes=WORKERS_INSIDE, lease=LEASE_SECONDS)
-        report = asyncio.run(live_through(bot, inside, replay=_replay(name, plan)))
+        report = common.run(live_through(bot, inside, replay=_replay(name, plan)))
     if as_json:
         common.echo_json(_shown(name, plan, report))
     else:

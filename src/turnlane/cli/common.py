@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,7 @@ from turnlane.http.wire import to_json
 from turnlane.settings import Settings, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 DEFAULT_FILE = Path("turnlane.toml")
 
@@ -146,6 +150,26 @@ def conversation_named(text: str) -> str:
 def is_utf8(typed: str) -> bool:
     """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in typed)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end; Ctrl-C cancels it, lets it tidy up, and raises KeyboardInterrupt.
+
+    The loop hears of Ctrl-C between two steps. The handler of asyncio.run cancels in the middle of one, and if that one
+    was to hand over an answer, a traceback is shown.
+    """
+
+    async def heard() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        return await main
+
+    try:
+        return asyncio.run(heard())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def echo_json(value: object) -> None:

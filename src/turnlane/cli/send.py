@@ -74,7 +74,7 @@ def command(
         raise click.BadParameter("give a number of seconds", param_hint="--wait")
     settings = given.load()
     message = _message(conversation, sys.stdin.read() if text == "-" else text, origin_id, sender)
-    said = asyncio.run(_send(settings, message, seconds))
+    said = common.run(_send(settings, message, seconds))
     if as_json:
         common.echo_json(said)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 import click
@@ -41,7 +40,7 @@ def command(given: common.Given, conversation: str | None, since: int | None, fo
     key = common.conversation_named(conversation) if conversation else None
     settings = given.load()
     with suppress(KeyboardInterrupt):  # Ctrl-C is how following ends.
-        asyncio.run(_tail(settings, key, since, follow=follow, as_json=as_json))
+        common.run(_tail(settings, key, since, follow=follow, as_json=as_json))
 
 
 async def _tail(

@@ -19,6 +19,7 @@ from turnlane.testing.chaos.report import Finding, Report
 from turnlane.testing.chaos.witness import read
 
 CAUSES_SHOWN = 3
+STALL_SECONDS_MAX = 0.3
 
 Fault = tuple[int, float]
 """Whom it hit, and when."""
@@ -239,6 +240,8 @@ class Evidence:
     facts: Counter[str]
     dead_letters: Sequence[tuple[str, str]]
     failed: int
+    stalls: Sequence[float]
+    """For how many seconds a process could do nothing, although nobody had frozen it."""
 
     @property
     def runs(self) -> list[Run]:
@@ -282,6 +285,11 @@ class Evidence:
         if self.dead_letters:
             causes = _commonest([cause for _, cause in self.dead_letters])
             yield f"{len(self.dead_letters)} turns were given up and became dead letters: {causes}"
+        if stalls := [seconds for seconds in self.stalls if seconds > STALL_SECONDS_MAX]:
+            yield (
+                f"nothing could run in a process for up to {max(stalls):.1f} s ({len(stalls)} ×): a function blocks "
+                "the event loop, or the machine is busy; past two thirds of the lease a process loses its turns"
+            )
         if self.failed:
             yield f"{self.failed} answers were given up, as the channel refused them"
         answers: dict[tuple[str, int], set[tuple[str, ...]]] = defaultdict(set)
@@ -323,7 +331,8 @@ def judge(
 
 
 def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[Fault]) -> Evidence:
-    runs, taken = _seen(seen_in(folder))
+    lines = read(seen_in(folder))
+    runs, taken = _seen(lines)
     agents_busy = any(_runs_at(people.left_at, run, faults) for run in runs)
     with closing(sqlite3.connect(f"{store_in(folder).resolve().as_uri()}?mode=ro", uri=True)) as connection:
         conversations = [
@@ -344,7 +353,7 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
     facts = Counter(name for (row,) in journal for name, *_ in json.loads(row))
     dead = [(each.key, row.cause or "") for each in conversations for row in each.turns if row.outcome == "dead_letter"]
     failed = sum(each.state == "failed" for conversation in conversations for each in conversation.outbox)
-    return Evidence(conversations, facts, dead, failed)
+    return Evidence(conversations, facts, dead, failed, _stalls(lines, faults))
 
 
 def _slowest_recovery(runs: Sequence[Run], faults: Sequence[Fault]) -> str:
@@ -380,10 +389,19 @@ _OUTBOX = """
 """
 
 
-def _seen(file: Path) -> tuple[list[Run], list[Taken]]:
+def _stalls(lines: Sequence[Mapping[str, Any]], faults: Sequence[Fault]) -> list[float]:
+    return [
+        line["seconds"]
+        for line in lines
+        if line["what"] == "stalled"
+        and not any(by == line["by"] and line["began"] - STALL_SECONDS_MAX <= at <= line["at"] for by, at in faults)
+    ]
+
+
+def _seen(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Run], list[Taken]]:
     runs: dict[str, Run] = {}
     taken = []
-    for line in read(file):
+    for line in lines:
         match line:
             case {"what": "run", "run": run, "conversation": key, "turn": turn, "epoch": epoch, "by": by, "at": at}:
                 runs[run] = Run(key, turn, epoch, by, at)

@@ -21,10 +21,22 @@ from turnlane.model.message import Message
 from turnlane.model.turn import Reply, Turn
 
 CAUSE_CHARACTERS_MAX = 300
+BEAT_SECONDS = 0.05
 STOP_SECONDS_MAX = 5.0
 """How long a run may take to end once it is told to. Ending a program with its children takes a moment."""
 
 _SENDING: ContextVar[str | None] = ContextVar("sending", default=None)
+
+
+async def note_stalls(log: Log) -> None:
+    """Until cancelled: whenever nothing could run in this process for a while, note how long."""
+    while True:
+        began = time.monotonic()
+        # waits: a beat, to see whether it comes in time
+        await asyncio.sleep(BEAT_SECONDS)
+        stall = time.monotonic() - began - BEAT_SECONDS
+        if stall > BEAT_SECONDS:
+            log.note("stalled", began=began, seconds=stall)
 
 
 class Log:
@@ -61,8 +73,10 @@ class WatchedAgent:
     def __init__(self, agent: Agent, log: Log) -> None:
         self._agent = agent
         self._log = log
+        self._stalls: asyncio.Task[None] | None = None
 
     async def respond(self, turn: Turn) -> Reply:
+        self._stalls = self._stalls or asyncio.create_task(note_stalls(self._log))
         run = self._log.fresh_id()
         self._log.note("run", run=run, conversation=turn.conversation, turn=turn.number, epoch=turn.epoch)
         task = asyncio.create_task(self._respond(turn))
@@ -84,7 +98,10 @@ class WatchedAgent:
             return error
 
     async def close(self) -> None:
-        """Others still use the agent; whoever watches closes it at the end."""
+        """Others still use the agent itself; whoever made the witness closes it at the end."""
+        if self._stalls is not None:
+            self._stalls.cancel()
+            self._stalls = None
 
 
 class WatchedSteerableAgent(WatchedAgent):
