@@ -24,7 +24,7 @@ async def test_a_rapid_burst_of_one_customer_gives_one_turn_and_one_reply(
     site: Site, outside: Outside, window: str
 ) -> None:
     """C8, the first scenario; the window there is 65 s, and any length must work."""
-    site.configure(debounce=window)
+    site.configure(debounce=window, lease=3)
     four = await start_four(site)
     await asyncio.gather(*(site.post(four, f"m{n}") for n in range(5)))
     await outside.until(lambda: bool(outside.replies))
@@ -42,7 +42,7 @@ async def test_four_customers_at_once_run_concurrently(site: Site, outside: Outs
         return f"hello {call.conversation}"
 
     outside.respond = respond
-    site.configure()
+    site.configure(lease=3)
     four = await start_four(site)
     names = ["ann", "ben", "cem", "dia"]
     await asyncio.gather(*(site.post(four, f"from-{name}", conversation=name) for name in names))
@@ -54,7 +54,7 @@ async def test_four_customers_at_once_run_concurrently(site: Site, outside: Outs
 
 async def test_a_planted_stale_lock_is_cleaned_up_and_its_messages_are_answered(site: Site, outside: Outside) -> None:
     """C8, the third scenario, and C6: nobody is restarted."""
-    site.configure(debounce="5s")
+    site.configure(debounce="5s", lease=3)
     four = await start_four(site)
     await site.post(four, "m1", "m2")
     site.rows(
@@ -77,7 +77,7 @@ async def test_a_killed_process_is_started_again_and_its_customer_is_answered_on
         return f"epoch {call.turn['epoch']}"
 
     outside.respond = respond
-    site.configure()
+    site.configure(lease=3)
     four = await start_four(site)
     await site.post(four, "m1")
     await outside.until(lambda: len(outside.calls) == 1)
@@ -87,8 +87,9 @@ async def test_a_killed_process_is_started_again_and_its_customer_is_answered_on
     await four.said("worker.joined", times=8)
     await site.all_settled()
     # On a machine so busy that a worker misses its own term, a third one may have to answer: once, all the same.
-    [reply] = outside.requests
+    [reply] = outside.replies
     assert reply.text in {"epoch 2", "epoch 3"}
+    assert {request.key for request in outside.requests} == {reply.key}
 
 
 async def test_a_wrong_or_missing_secret_is_refused_and_nothing_is_stored(site: Site, outside: Outside) -> None:
