@@ -132,23 +132,22 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(bot: SmallBot, port: int = 0) -> AsyncIterator[Running]:
+async def served(bot: SmallBot, port: int = 0) -> AsyncIterator[Running]:
     listening = bind(f"127.0.0.1:{port}")
     stop, ready = asyncio.Event(), asyncio.Event()
     app = create_app(bot, listen_host="127.0.0.1", metrics=bot.metrics)
-    served = asyncio.create_task(serve(app, [listening], stop=stop, ready=ready.set))
-    port = listening.getsockname()[1]
+    serving = asyncio.create_task(serve(app, [listening], stop=stop, ready=ready.set))
     await ready.wait()
     try:
-        yield Running(port, stop, served)
+        yield Running(listening.getsockname()[1], stop, serving)
     finally:
         stop.set()
-        await served
+        await serving
 
 
 @pytest.fixture
 async def running(bot: SmallBot) -> AsyncIterator[Running]:
-    async with serving(bot) as server:
+    async with served(bot) as server:
         yield server
 
 

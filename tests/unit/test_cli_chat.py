@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.http.conftest import WORKER, SmallBot, eventually, serving, small_bot
+from tests.http.conftest import WORKER, SmallBot, eventually, served, small_bot
 
 import turnlane
 from turnlane.channels.base import Received
@@ -33,6 +33,12 @@ SECONDS_MAX = 30
 async def bot() -> AsyncIterator[SmallBot]:
     async with small_bot() as small:
         yield small
+
+
+@asynccontextmanager
+async def serving(bot: SmallBot, port: int = 0) -> AsyncIterator[int]:
+    async with served(bot, port) as server:
+        yield server.port
 
 
 class Chat:
@@ -107,7 +113,7 @@ async def reply(bot: SmallBot, *texts: str) -> None:
 async def test_in_a_pipe_replies_alone_are_the_output(bot: SmallBot, tmp_path: Path) -> None:
     await bot.say(KEY, "before", f"{TOKEN}/1")
     await reply(bot, "an old reply")
-    async with serving(bot) as server, chatting(tmp_path, KEY, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
         chat.say("hello")
         chat.say("there")
         ended = asyncio.create_task(chat.end())
@@ -117,16 +123,16 @@ async def test_in_a_pipe_replies_alone_are_the_output(bot: SmallBot, tmp_path: P
 
 
 async def test_a_new_conversation_tells_how_to_come_back(bot: SmallBot, tmp_path: Path) -> None:
-    async with serving(bot) as server, chatting(tmp_path, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, port=port) as chat:
         code, out, note = await chat.end()
     assert (code, out) == (0, "")
     key = note.rpartition("turnlane chat ")[2].strip("`\n")
-    async with serving(bot) as server, chatting(tmp_path, key, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, key, port=port) as chat:
         assert await chat.end() == (0, "", "")
 
 
 async def test_quit_ends_the_input_too(bot: SmallBot, tmp_path: Path) -> None:
-    async with serving(bot) as server, chatting(tmp_path, TOKEN, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, TOKEN, port=port) as chat:
         for line in ("hello", "", "/quit", "never said"):
             chat.say(line)
         ended = asyncio.create_task(chat.end())
@@ -137,7 +143,7 @@ async def test_quit_ends_the_input_too(bot: SmallBot, tmp_path: Path) -> None:
 
 
 async def test_no_reply_in_time_names_the_message(bot: SmallBot, tmp_path: Path) -> None:
-    async with serving(bot) as server, chatting(tmp_path, KEY, "--wait", "0.3", port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, "--wait", "0.3", port=port) as chat:
         chat.say("hello")
         code, out, err = await chat.end()
     assert (code, out) == (5, "")
@@ -145,7 +151,7 @@ async def test_no_reply_in_time_names_the_message(bot: SmallBot, tmp_path: Path)
 
 
 async def test_a_line_that_is_not_taken_says_why(bot: SmallBot, tmp_path: Path) -> None:
-    async with serving(bot) as server, chatting(tmp_path, KEY, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
         chat.say("nul \0")
         code, out, err = await chat.end()
     assert (code, out, "not taken: text contains a NUL" in err) == (0, "", True)
@@ -156,15 +162,15 @@ async def test_a_line_that_is_not_taken_says_why(bot: SmallBot, tmp_path: Path) 
 
 async def test_a_restart_of_the_server_is_said_and_survived(bot: SmallBot, tmp_path: Path) -> None:
     async with AsyncExitStack() as client:
-        async with serving(bot) as server:
-            chat = await client.enter_async_context(chatting(tmp_path, KEY, port=server.port))
+        async with serving(bot) as port:
+            chat = await client.enter_async_context(chatting(tmp_path, KEY, port=port))
             chat.say("one")
             await eventually(is_said(bot, "one"), SECONDS_MAX)
             await reply(bot, "re one")
             assert await chat.hear() == "re one"
         chat.say("two")
         assert "the server does not answer" in await chat.noted()
-        async with serving(bot, server.port):
+        async with serving(bot, port):
             assert await chat.noted() == "the server is back"
             await eventually(is_said(bot, "one", "two"), SECONDS_MAX)
             await reply(bot, "re two")
@@ -184,7 +190,7 @@ async def test_a_line_of_unknown_fate_is_sent_again_under_its_id(
         return received
 
     monkeypatch.setattr(bot, "receive", receive)
-    async with serving(bot) as server, chatting(tmp_path, KEY, port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
         chat.say("once")
         assert "the server does not answer" in await chat.noted()
         ended = asyncio.create_task(chat.end())
@@ -195,7 +201,7 @@ async def test_a_line_of_unknown_fate_is_sent_again_under_its_id(
 
 
 async def test_what_could_not_be_stored_is_counted_at_the_end(bot: SmallBot, tmp_path: Path) -> None:
-    async with serving(bot) as server, chatting(tmp_path, KEY, "--wait", "0.3", port=server.port) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, "--wait", "0.3", port=port) as chat:
         bot.down = True
         chat.say("lost")
         code, _, err = await chat.end()
@@ -266,7 +272,7 @@ async def test_at_a_keyboard_replies_stand_above_what_is_being_typed(bot: SmallB
     await bot.say(KEY, "before", f"{TOKEN}/1")
     await reply(bot, "an old reply")
     master, slave = pty.openpty()
-    async with serving(bot) as server, chatting(tmp_path, KEY, port=server.port, stdio=slave) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
         os.close(slave)
         keyboard = Keyboard(master)
         history = await keyboard.sees("› ")
@@ -322,7 +328,7 @@ async def interrupted(process: asyncio.subprocess.Process) -> int:
 @pytest.mark.parametrize("how", ["Ctrl-C", "Ctrl-D"])
 async def test_at_a_keyboard_it_ends_quietly(bot: SmallBot, tmp_path: Path, how: str) -> None:
     master, slave = pty.openpty()
-    async with serving(bot) as server, chatting(tmp_path, KEY, port=server.port, stdio=slave) as chat:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
         os.close(slave)
         keyboard = Keyboard(master)
         await keyboard.sees("› ")
