@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from turnlane import Bot, Reply, Turn
+from turnlane import Bot, Message, Reply, Turn
 from turnlane.channels.base import Channel
 from turnlane.errors import InvalidInput
 from turnlane.model.delivery import Delivery, SendResult, Sent
+from turnlane.model.policy import OnBusy
+from turnlane.settings import load
 from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos
 from turnlane.testing.mutants import MUTANTS, planted
 
@@ -67,6 +70,37 @@ async def test_a_good_bot_keeps_every_promise_and_reaches_nobody(tmp_path: Path)
     assert set(report.verdict.values()) == {0}
     assert int(str(report.happened["answers of the store that were lost"])) > 0
     assert "every promise was kept" in str(report)
+
+
+class Steerable:
+    """Takes what is said meanwhile every other time."""
+
+    def __init__(self) -> None:
+        self._takes = cycle([True, False])
+
+    async def respond(self, turn: Turn) -> Reply:
+        return await in_two_parts(turn)
+
+    async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+        return next(self._takes)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        *({"on_busy": policy} for policy in get_args(OnBusy)),
+        {"max_pending": "2", "on_full": "drop_oldest"},
+        {"ack": "claim"},
+        {"on_unknown": "hold"},
+    ],
+    ids=lambda lanes: ",".join(f"{key}={value}" for key, value in lanes.items()),
+)
+async def test_every_policy_keeps_every_promise_with_real_workers(lanes: dict[str, str]) -> None:
+    settings = load(None, {f"TURNLANE_LANES_{key.upper()}": value for key, value in lanes.items()})
+    await chaos(Bot(Forbidden(), agents={"one": Steerable()}, settings=settings), seed=3, messages=80)
 
 
 async def test_a_bot_can_be_tried_twice() -> None:
