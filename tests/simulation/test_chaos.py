@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +15,7 @@ from turnlane import Bot, Message, Reply, Turn
 from turnlane.channels.base import Channel
 from turnlane.errors import InvalidInput
 from turnlane.model.delivery import Delivery, SendResult, Sent
-from turnlane.model.policy import OnBusy
+from turnlane.model.policy import OnAsk, OnBusy
 from turnlane.settings import load
 from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos
 from turnlane.testing.mutants import MUTANTS, planted
@@ -101,6 +101,33 @@ class Steerable:
 async def test_every_policy_keeps_every_promise_with_real_workers(lanes: dict[str, str]) -> None:
     settings = load(None, {f"TURNLANE_LANES_{key.upper()}": value for key, value in lanes.items()})
     await chaos(Bot(Forbidden(), agents={"one": Steerable()}, settings=settings), seed=3, messages=80)
+
+
+class Streaming(Forbidden):
+    async def show(self, conversation: str, turn: int, text: str | None) -> None:
+        raise AssertionError("the bot's own channel was used")
+
+
+async def test_answers_that_are_shown_while_they_grow_arrive_once() -> None:
+    async def streaming(turn: Turn) -> AsyncIterator[str]:
+        for word in ("You", " said: ", turn.text):
+            await asyncio.sleep(THINKS_SECONDS)
+            yield word
+
+    report = await chaos(bot_of(streaming, Streaming()), messages=40)
+    assert int(str(report.happened["previews shown"])) > 0
+
+
+@pytest.mark.parametrize("on_ask", get_args(OnAsk))
+async def test_a_bot_that_asks_gets_its_answers(on_ask: str) -> None:
+    async def careful(turn: Turn) -> str:
+        answer = await turn.ask("Are you sure?", options=["yes", "no"])
+        return f"You said {turn.text}, and then {answer.text}"
+
+    bot = Bot(Forbidden(), settings=load(None, {"TURNLANE_LANES_ON_ASK": on_ask}))
+    bot.reply(careful)
+    report = await chaos(bot, messages=40, conversations=4)
+    assert int(str(report.happened["turns answered"])) > 0
 
 
 async def test_a_bot_can_be_tried_twice() -> None:

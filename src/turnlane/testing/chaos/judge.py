@@ -240,6 +240,7 @@ class Evidence:
     facts: Counter[str]
     dead_letters: Sequence[tuple[str, str]]
     failed: int
+    previews: int
     stalls: Sequence[float]
     """For how many seconds a process could do nothing, although nobody had frozen it."""
 
@@ -274,6 +275,7 @@ class Evidence:
             "dead letters": len(self.dead_letters),
             "runs of the agent": len(self.runs),
             "runs stopped or lost on the way": sum(run.how in {"", "stopped", "went on"} for run in self.runs),
+            "previews shown": self.previews,
             "answers that left": len(set(taken)),
             "repeats under a known key": len(taken) - len(set(taken)),
         }
@@ -353,7 +355,8 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
     facts = Counter(name for (row,) in journal for name, *_ in json.loads(row))
     dead = [(each.key, row.cause or "") for each in conversations for row in each.turns if row.outcome == "dead_letter"]
     failed = sum(each.state == "failed" for conversation in conversations for each in conversation.outbox)
-    return Evidence(conversations, facts, dead, failed, _stalls(lines, faults))
+    previews = sum(line["what"] == "shown" for line in lines)
+    return Evidence(conversations, facts, dead, failed, previews, _stalls(lines, faults))
 
 
 def _slowest_recovery(runs: Sequence[Run], faults: Sequence[Fault]) -> str:

@@ -17,10 +17,9 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from turnlane.app import Bot
-from turnlane.channels.base import Channel, LookingChannel
 from turnlane.errors import InvalidInput, TurnlaneError
 from turnlane.settings import Backoff, Duration, Lanes, Settings, load
-from turnlane.testing.chaos.witness import Log, WatchedChannel, WatchedLookingChannel, Witness, watched_agent
+from turnlane.testing.chaos.witness import Log, WatchedAgent, WatchedChannel, Witness
 
 TAKEOVERS = 1_000_000
 """Workers are lost on purpose, and often: that must not use up a turn's takeovers."""
@@ -28,10 +27,11 @@ TAKEOVERS = 1_000_000
 
 def rehearsed(bot: Bot, folder: Path, log: Log, *, lease: float, chance: Random, witness: Witness | None = None) -> Bot:
     """A bot of the same agents and settings on the store of this folder, in a hurry and under a lease of its own."""
-    stand_in = witness or Witness()
-    stand_in.attend(log, chance)
-    channels = [_watched(channel, stand_in, log, replaced=witness is None) for channel in bot.channels.values()]
-    agents = {name: watched_agent(agent, log) for name, agent in bot.agents.items()}
+    outside = witness or Witness()
+    outside.attend(log, chance)
+    stand_in = outside if witness is None else None
+    channels = [WatchedChannel(channel, log, stand_in) for channel in bot.channels.values()]
+    agents = {name: WatchedAgent(agent, log) for name, agent in bot.agents.items()}
     return Bot(*channels, agents=agents, settings=_hurried(bot.settings, folder, lease))
 
 
@@ -41,16 +41,6 @@ def store_in(folder: Path) -> Path:
 
 def seen_in(folder: Path) -> Path:
     return folder / "seen.jsonl"
-
-
-def _watched(channel: Channel, witness: Witness, log: Log, *, replaced: bool) -> Channel:
-    watched: Channel
-    if isinstance(channel, LookingChannel):
-        watched = WatchedLookingChannel(witness if replaced else channel, log)
-    else:
-        watched = WatchedChannel(witness if replaced else channel, log)
-    watched.name = channel.name
-    return watched
 
 
 def _hurried(settings: Settings, folder: Path, lease: float) -> Settings:

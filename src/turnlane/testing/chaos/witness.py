@@ -13,11 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from turnlane.agents.base import Agent, SteerableAgent
-from turnlane.channels.base import Channel, LookingChannel
+from turnlane.agents.base import Agent
+from turnlane.channels.base import Channel
 from turnlane.errors import InvalidSettings
 from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent, Unknown
-from turnlane.model.message import Message
 from turnlane.model.turn import Reply, Turn
 
 CAUSE_CHARACTERS_MAX = 300
@@ -74,6 +73,7 @@ class WatchedAgent:
         self._agent = agent
         self._log = log
         self._stalls: asyncio.Task[None] | None = None
+        _lend(self, agent, agent, ["steer"])
 
     async def respond(self, turn: Turn) -> Reply:
         self._stalls = self._stalls or asyncio.create_task(note_stalls(self._log))
@@ -102,19 +102,6 @@ class WatchedAgent:
         if self._stalls is not None:
             self._stalls.cancel()
             self._stalls = None
-
-
-class WatchedSteerableAgent(WatchedAgent):
-    def __init__(self, agent: SteerableAgent, log: Log) -> None:
-        super().__init__(agent, log)
-        self._steerable = agent
-
-    async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
-        return await self._steerable.steer(turn, messages)
-
-
-def watched_agent(agent: Agent, log: Log) -> Agent:
-    return WatchedSteerableAgent(agent, log) if isinstance(agent, SteerableAgent) else WatchedAgent(agent, log)
 
 
 async def _ended(task: asyncio.Task[Any]) -> float | None:
@@ -183,6 +170,12 @@ class Witness:
         known = any(each["what"] == "taken" and each["key"] == delivery.id for each in read(self._log.file))
         return Sent(f"taken-{delivery.id[:8]}") if known else NotSent("the witness does not have it")
 
+    async def show(self, conversation: str, turn: int, text: str | None) -> None:
+        if self._chance.random() < 0.05:
+            raise ConnectionError("the witness did not look")
+        assert self._log is not None
+        self._log.note("shown", conversation=conversation, turn=turn)
+
     async def close(self) -> None:
         """Nothing is held."""
 
@@ -200,25 +193,24 @@ class Witness:
 
 
 class WatchedChannel:
-    """The channel itself; whatever it does inside one sending can be told from what it does in the next."""
+    """What stands in for the channel, or the channel itself; what happens inside one sending is told from the next."""
 
-    def __init__(self, channel: Channel, log: Log) -> None:
+    def __init__(self, channel: Channel, log: Log, stand_in: Witness | None = None) -> None:
         self.name = channel.name
-        self._channel = channel
+        self._sends: Channel = stand_in or channel
         self._log = log
+        _lend(self, channel, self._sends, ["look_up", "show"])
 
     async def send(self, delivery: Delivery) -> SendResult:
         _SENDING.set(self._log.fresh_id())
-        return await self._channel.send(delivery)
+        return await self._sends.send(delivery)
 
     async def close(self) -> None:
-        """Others still use the channel; whoever watches closes it at the end."""
+        """Others still use the channel; whoever made the witness closes it at the end."""
 
 
-class WatchedLookingChannel(WatchedChannel):
-    def __init__(self, channel: LookingChannel, log: Log) -> None:
-        super().__init__(channel, log)
-        self._looking = channel
-
-    async def look_up(self, delivery: Delivery) -> Sent | NotSent | None:
-        return await self._looking.look_up(delivery)
+def _lend(watched: object, original: object, from_whom: object, abilities: Sequence[str]) -> None:
+    """What the original can do besides, the watched one can do too, and nothing else: it would be asked for it."""
+    for ability in abilities:
+        if hasattr(original, ability):
+            setattr(watched, ability, getattr(from_whom, ability))
