@@ -456,13 +456,18 @@ class Transaction:
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last) or not self._may_claim(lease.worker):
             return False
-        if lane.policy.send_every_ms or self._rows.holds().get(lane.policy.tenant, 0) > self._now:
+        if not self._may_be_seen(lane):
             return False
         out = self._lane(OUT, lane.key, lane.policy)
         if out.owner is None and not (out.pending or out.paused or out.parked):
             out.show(lease.worker, lease.epoch, self._now)
             self._rows.save_lane(out)
         return out.rare.shows == lease.epoch and not out.paused
+
+    def _may_be_seen(self, lane: Lane) -> bool:
+        """Not by somebody who is gone, nor where the platform counts what is sent, or asked for patience."""
+        held_until = self._rows.holds().get(lane.policy.tenant, 0)
+        return lane.rare.gone is None and not lane.policy.send_every_ms and held_until <= self._now
 
     def _may_claim(self, worker: str) -> bool:
         row = self._rows.worker(worker)

@@ -262,7 +262,10 @@ MUTANTS = (
         "",
     ),
     Mutant("who lost the turn shows on", f"{TRANSACTION}.hold_outbox", "not lane.held_by", "lane.held_by is None and "),
-    Mutant("an answer is shown while the account is held", f"{TRANSACTION}.hold_outbox", "> self._now", "> 1 << 62"),
+    Mutant(
+        "an answer is shown while the account is held", f"{TRANSACTION}._may_be_seen", "held_until <= self._now", "True"
+    ),
+    Mutant("an answer is shown to who is gone", f"{TRANSACTION}._may_be_seen", "lane.rare.gone is None", "True"),
     Mutant(
         "retried messages change places",
         f"{TRANSACTION}.retry_dead_letter",

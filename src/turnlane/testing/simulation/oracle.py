@@ -749,7 +749,7 @@ class Oracle:
         """Who runs a turn may show what there is of the answer, as long as nothing else is to be said."""
         turn = self.accounts[Kind.TURN, lease.key]
         runs = turn.batch is not None and turn.holder is not None and turn.holder.epoch == lease.epoch
-        free = self.holds[turn.policy.tenant] <= now and not turn.policy.send_every_ms
+        free = self.holds[turn.policy.tenant] <= now and not turn.policy.send_every_ms and not turn.gone
         may = runs and self.may_claim(lease.worker, now) and free
         if not may:
             require(not answer, "nobody stale shows anything, nor while the account is held", lease)
