@@ -199,6 +199,15 @@ async def test_an_answer_that_turns_out_otherwise_is_printed_whole_on_a_line_of_
     assert screen.getvalue() == "I think\nStopped.\nYour turn\nYou said: hi\n"
 
 
+async def test_a_question_that_begins_like_the_answer_is_put_with_its_options() -> None:
+    screen = Screen()
+    channel = Terminal(source=io.StringIO(), sink=screen)
+    await channel.show("terminal/local", 1, "Deploy")
+    await channel.send(replace(DELIVERY, text="Deploy now?", kind="question", turn=1, options=("yes", "no")))
+    assert screen.getvalue().startswith("Deploy\nDeploy now?")
+    assert "yes" in screen.getvalue()
+
+
 async def test_where_nobody_sits_only_the_answer_is_printed() -> None:
     screen = io.StringIO()
     channel = Terminal(source=io.StringIO(), sink=screen)

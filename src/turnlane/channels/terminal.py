@@ -65,7 +65,7 @@ class Terminal:
 
     async def send(self, delivery: Delivery) -> SendResult:
         try:
-            if self._shown and delivery.turn == self._turn and delivery.text.startswith(self._shown):
+            if self._shown and self._completes(delivery):
                 self._put(f"{delivery.text[len(self._shown) :]}\n{_PROMPT if self._prompting else ''}")
                 self._turn, self._shown = None, ""
             else:
@@ -76,6 +76,10 @@ class Terminal:
 
     async def close(self) -> None:
         """The streams are not ours to close."""
+
+    def _completes(self, delivery: Delivery) -> bool:
+        is_answer = delivery.kind == "reply" and delivery.turn == self._turn
+        return is_answer and delivery.text.startswith(self._shown)
 
     async def _hand_in(self, line: str, receive: Receive) -> None:
         try:
