@@ -11,7 +11,7 @@ import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, PATIENCE_SECONDS, Desk, Signal, World, crashing
 
 from turnlane.flow.stream import SHOWN_CHARACTERS_MAX
-from turnlane.model.policy import OnBusy
+from turnlane.model.policy import OnAsk, OnBusy
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
@@ -277,3 +277,29 @@ async def test_what_cannot_be_shown_as_it_is_does_no_harm(world: World, window: 
         await window.shows("nul \ufffd, half ? " + "x" * (SHOWN_CHARACTERS_MAX - 14))
         told.set()
         assert await window.has(1) == ["done"]
+
+
+@pytest.mark.parametrize("on_ask", ["set_aside", "hold"])
+async def test_a_question_in_the_middle_leaves_at_once_and_the_answer_grows_on(
+    world: World, window: Window, on_ask: OnAsk
+) -> None:
+    policy = replace(AT_ONCE, on_ask=on_ask)
+    told = asyncio.Event()
+
+    async def deploys(turn: Turn) -> AsyncIterator[str]:
+        yield "Checked. "
+        answer = await turn.ask("Deploy now?", ["yes", "no"])
+        yield f"You said {answer.text}."
+        await told.wait()
+
+    async with world.working(deploys):
+        await world.say("alice", "deploy", policy=policy)
+        await window.has(1)
+        assert window.sent[0].kind == "question"
+        await world.facts.seen("delivery.sent")
+        await world.say("alice", "yes", policy=policy)
+        await window.shows("Checked. You said yes.")
+        told.set()
+        assert (await window.has(2))[-1] == "Checked. You said yes."
+        await world.settled()
+    assert window.seen[-1] == (1, None)
