@@ -109,7 +109,8 @@ class Bot:
         if channel not in self.channels:
             raise NotFound(f"no channel is named {channel!r}; known: {', '.join(self.channels) or 'none'}")
         configured = self.settings.channels.get(channel)
-        return policy_of(self.settings.lanes, agent=next(iter(self.agents)), tenant=channel, channel=configured)
+        lanes, takeover = self.settings.lanes, self.settings.takeover
+        return policy_of(lanes, takeover, agent=next(iter(self.agents)), tenant=channel, channel=configured)
 
     # What happened
 

@@ -234,6 +234,17 @@ class ChatCommands(Table, frozen=True, kw_only=True):
         return {word: name for word, name in words.items() if word}
 
 
+class Takeover(Table, frozen=True, kw_only=True):
+    """What it means for the agent that a person of the business writes in a conversation."""
+
+    enabled: bool = True
+    silent_for: Duration = Duration.parse("1h")
+
+    @property
+    def ms(self) -> int:
+        return self.silent_for.ms if self.enabled else 0
+
+
 class Retention(Table, frozen=True, kw_only=True):
     messages: Duration = Duration.parse("90d")
     events: Duration = Duration.parse("7d")
@@ -308,6 +319,7 @@ class Settings(Table, frozen=True, kw_only=True):
     retention: Retention = Retention()
     commands: ChatCommands = ChatCommands()
     limits: FleetLimits = FleetLimits()
+    takeover: Takeover = Takeover()
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
@@ -315,7 +327,9 @@ class Settings(Table, frozen=True, kw_only=True):
     """Where each value came from that is not a default, by its dotted key."""
 
 
-_PARTS = frozenset({"lanes", "backoff", "retention", "commands", "limits", "channels", "agents", "routes", "sources"})
+_PARTS = frozenset(
+    {"lanes", "backoff", "retention", "commands", "limits", "takeover", "channels", "agents", "routes", "sources"}
+)
 """Fields that are tables of their own (or no setting at all), not single values."""
 
 _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
@@ -325,6 +339,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("retention",): Retention,
     ("commands",): ChatCommands,
     ("limits",): FleetLimits,
+    ("takeover",): Takeover,
 }
 """The tables that every source can set; channels, agents and routes have names and live in the file."""
 
@@ -356,10 +371,12 @@ def policy_for(settings: Settings, channel: str) -> Policy:
         if route.channel == channel:
             lanes, agent = route.lanes, route.agent
             break
-    return policy_of(lanes, agent=agent, tenant=channel, channel=settings.channels[channel])
+    return policy_of(lanes, settings.takeover, agent=agent, tenant=channel, channel=settings.channels[channel])
 
 
-def policy_of(lanes: Lanes, *, agent: str, tenant: str, channel: ChannelSettings | None = None) -> Policy:
+def policy_of(
+    lanes: Lanes, takeover: Takeover, *, agent: str, tenant: str, channel: ChannelSettings | None = None
+) -> Policy:
     paced = channel if isinstance(channel, WebhookChannel) else WebhookChannel()
     return Policy(
         agent=agent,
@@ -381,6 +398,7 @@ def policy_of(lanes: Lanes, *, agent: str, tenant: str, channel: ChannelSettings
         send_every_ms=paced.rate.every_ms if paced.rate else 0,
         send_burst=paced.burst,
         on_ask=lanes.on_ask,
+        takeover_ms=takeover.ms,
     )
 
 
@@ -494,6 +512,7 @@ class _Reader:
         values["retention"] = Retention(**self.section(("retention",)))
         values["commands"] = ChatCommands(**self.section(("commands",)))
         values["limits"] = FleetLimits(**self.section(("limits",)))
+        values["takeover"] = Takeover(**self.section(("takeover",)))
         channels = self.named_tables("channels", CHANNEL_KINDS)
         agents = self.named_tables("agents", AGENT_KINDS)
         if channels:

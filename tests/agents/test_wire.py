@@ -18,7 +18,10 @@ from turnlane.model.usage import NO_USAGE, Usage
 
 
 def test_a_turn_is_told_in_the_documented_form() -> None:
-    messages = [a_message(1, "Grüße", attachments=(FILE,), sent_at=1_700_000_000_007), a_message(2, "")]
+    messages = [
+        a_message(1, "Grüße", attachments=(FILE,), sent_at=1_700_000_000_007),
+        a_message(2, "", role="business"),
+    ]
     assert json.loads(encode_turn(a_turn(messages=messages, session=None))) == {
         "turn": {
             "id": "site/alice#3",
@@ -31,6 +34,7 @@ def test_a_turn_is_told_in_the_documented_form() -> None:
             "messages": [
                 {
                     "id": "site:m-1",
+                    "role": "person",
                     "sender": "Alice",
                     "text": "Grüße",
                     "sent_at": "2023-11-14T22:13:20.007Z",
@@ -38,7 +42,14 @@ def test_a_turn_is_told_in_the_documented_form() -> None:
                         {"url": "https://files.example/1", "name": "a.ogg", "media_type": "audio/ogg", "size": 12}
                     ],
                 },
-                {"id": "site:m-2", "sender": "Alice", "text": "", "sent_at": None, "attachments": []},
+                {
+                    "id": "site:m-2",
+                    "role": "business",
+                    "sender": "Alice",
+                    "text": "",
+                    "sent_at": None,
+                    "attachments": [],
+                },
             ],
             "answers": [],
         }

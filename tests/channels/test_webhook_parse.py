@@ -68,6 +68,39 @@ def test_a_sender_who_is_not_named_is_called_like_the_conversation() -> None:
     assert message.sender == "alice"
 
 
+def test_somebody_of_the_business_may_speak_in_the_conversation() -> None:
+    message = parse_one(role="business", sender="Anna")
+    assert (message.role, message.sender, message.conversation) == ("business", "Anna", "site/alice")
+    [message] = parse({"id": "m-1", "conversation": "alice", "text": "hi", "role": "business"})
+    assert message.sender == "business"
+
+
+def test_typing_is_reported_alone_or_among_messages() -> None:
+    typing = {"conversation": "alice", "typing": True}
+    for body, said in ((typing, 0), ([typing], 0), ([SAID, typing, {**SAID, "id": "m-2"}], 2)):
+        raw = json.dumps(body).encode()
+        assert len(channel().parse(JSON, raw)) == said
+        assert channel().typing(raw) == ["site/alice"]
+    assert channel().typing(json.dumps({**typing, "typing": False}).encode()) == []
+    assert channel().typing(json.dumps(SAID).encode()) == []
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"typing": True},
+        {"conversation": "alice", "typing": "yes"},
+        {"conversation": "", "typing": True},
+        {"conversation": "x" * 600, "typing": True},
+        {"conversation": "alice", "typing": True, "text": "hi"},
+    ],
+)
+def test_a_bad_report_of_typing_refuses_the_whole_list(report: dict[str, object]) -> None:
+    for body in (report, [SAID, report]):
+        with pytest.raises(InvalidMessage):
+            channel().parse(JSON, json.dumps(body).encode())
+
+
 @pytest.mark.parametrize("name", ["alice", "a/b", "a%2Fb", "Zoë 🙂", "..", "a\nb"])
 def test_any_name_of_a_conversation_comes_back_as_it_was(name: str) -> None:
     message = parse_one(conversation=name)
@@ -114,6 +147,7 @@ def test_deep_nesting_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"role": "operator"},
         {"id": 1},
         {"id": None},
         {"id": ""},

@@ -16,7 +16,7 @@ from tests.e2e.browser import PROGRAM, Browser, Page
 from tests.e2e.site import Site
 
 from turnlane.model.notice import STOPPED
-from turnlane.testing.outside import Call, Outside
+from turnlane.testing.outside import Call, Outside, ask
 from turnlane.testing.processes import Turnlane
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on the path; install it to try the page")
@@ -91,6 +91,35 @@ async def test_three_lines_typed_quickly_give_one_answer(site: Site, outside: Ou
     await shows(page, "hi", "one more thing", "sorry, I meant Tuesday", "hi + one more thing + sorry, I meant Tuesday")
     await page.until(f"!({ANSWERING})")
     assert len(outside.calls) == 1
+
+
+async def test_who_is_typing_is_waited_for(site: Site, outside: Outside, browser: Browser) -> None:
+    page = await opened(browser, await start(site, debounce="3s"))
+    await say(page, "hello")
+    for letter in "and then":
+        await page.type(letter)
+        await asyncio.sleep(0.6)  # waits: as a person does between two letters; all of it takes longer than the window
+    assert outside.calls == []
+    await page.press("Enter")
+    await shows(page, "hello", "and then", "hello + and then")
+
+
+async def test_an_answer_by_hand_is_marked_and_ends_the_waiting(site: Site, outside: Outside, browser: Browser) -> None:
+    gate(outside)
+    process = await start(site)
+    page = await opened(browser, process)
+    await say(page, "help")
+    await page.until(ANSWERING)
+    (lane,) = (await site.api(process, "lanes"))["lanes"]
+    said = await ask(f"{await process.ready()}api/conversations/{lane['conversation']}/say", {"text": "Anna here"})
+    assert said.status == 200
+    await shows(page, "help", "Anna here")
+    await page.until(f"!({ANSWERING})")
+    assert any("by a person" in about for about in await page.texts(".about"))
+    await page.reload()
+    await page.until(CONNECTED)
+    await shows(page, "help", "Anna here")
+    await page.until(f"!({ANSWERING})")
 
 
 async def test_enter_sends_and_shift_enter_breaks_the_line(site: Site, browser: Browser) -> None:

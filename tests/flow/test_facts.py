@@ -128,6 +128,7 @@ async def _steered(world: World) -> None:
         await world.backend.retry_dead_letter("desk/carol", 1)
         await world.backend.resume("desk/carol")
         await world.facts.seen("lane.parked", 2)
+        await world.backend.accept([Arrival(replace(world.message("carol", "hm"), role="business"), AT_ONCE)])
 
 
 async def _too_busy(world: World) -> None:

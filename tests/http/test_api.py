@@ -168,6 +168,54 @@ async def test_a_conversation_is_paused_and_resumed(bot: SmallBot, client: httpx
     assert (answer.status_code, answer.json()["lane"]["state"]) == (200, "ready")
 
 
+async def test_a_pause_may_end_by_itself(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    lane = (await client.post("/api/conversations/site/alice/pause", json={"for": "2h"})).json()["lane"]
+    assert (lane["state"], lane["paused_until"], lane["due_at"]) == ("paused", lane["due_at"], lane["paused_until"])
+    assert lane["paused_until"].endswith("Z")
+    for wrong in ({"for": "soon"}, {"for": 7200}, {"for": "999999d"}):
+        answer = await client.post("/api/conversations/site/alice/pause", json=wrong)
+        assert answer.status_code == 422
+        assert "for" in answer.json()["detail"]
+    answer = await client.post("/api/conversations/site/alice/resume", json={"for": "2h"})
+    assert answer.status_code == 422
+    assert await state_of(bot, "site/alice") == "paused"
+
+
+async def test_an_answer_by_hand_is_queued_once_and_silences_the_agent(
+    bot: SmallBot, client: httpx2.AsyncClient
+) -> None:
+    await bot.say("site/alice", "hi")
+    path = "/api/conversations/site/alice/say"
+    first = (await client.post(path, json={"text": "Anna here", "id": "a-1"})).json()
+    assert (first["done"], first["lane"]["state"]) == (True, "paused")
+    second = (await client.post(path, json={"text": "Anna here", "id": "a-1"})).json()
+    assert (second["done"], second["delivery"]) == (False, first["delivery"])
+    (delivery,) = (await client.get("/api/outbox")).json()["deliveries"]
+    assert (delivery["id"], delivery["kind"], delivery["turn"]) == (first["delivery"], "operator", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "status"),
+    [
+        ("site/nobody", {"text": "hi"}, 404),
+        ("site/alice", {}, 422),
+        ("site/alice", {"text": " "}, 422),
+        ("site/alice", {"text": "hi", "id": ""}, 422),
+        ("site/alice", {"text": "hi", "takeover": "no"}, 422),
+        ("site/alice", {"words": "hi"}, 422),
+    ],
+)
+async def test_an_answer_by_hand_that_cannot_be_given_says_why(
+    bot: SmallBot, client: httpx2.AsyncClient, key: str, body: dict[str, object], status: int
+) -> None:
+    await bot.say("site/alice", "hi")
+    answer = await client.post(f"/api/conversations/{key}/say", json=body)
+    assert (answer.status_code, bool(answer.json()["detail"])) == (status, True)
+    assert await bot.backend.outbox() == []
+    assert await state_of(bot, "site/alice") == "ready"
+
+
 async def test_resume_lets_a_parked_lane_go_on(bot: SmallBot, client: httpx2.AsyncClient) -> None:
     await bot.say("site/alice", "hi")
     (lease,) = await bot.backend.claim(WORKER, Kind.TURN)

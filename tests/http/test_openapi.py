@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
 
-from turnlane.http.api import ANSWER, DECISIONS, DELIVERY_DECISIONS, POLICY, STEERING
+from turnlane.http.api import DECISIONS, DELIVERY_DECISIONS, VERBS
 from turnlane.http.openapi import Operation, description, operations
 from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
@@ -121,13 +121,11 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
     by_route = {
         "/api/conversations/{key}": "/api/conversations/{key:path}",
         "/api/conversations/{key}/turns": "/api/conversations/{key:path}",
-        **{
-            f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in (*STEERING, POLICY, ANSWER)
-        },
         "/api/outbox/{id}": "/api/outbox/{id:path}",
         **{f"/api/outbox/{{id}}{word}": "/api/outbox/{id:path}" for word in DELIVERY_DECISIONS},
         "/api/deadletters/{id}": "/api/deadletters/{id:path}",
         **{f"/api/deadletters/{{id}}{word}": "/api/deadletters/{id:path}" for word in DECISIONS},
+        **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in VERBS},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
     }
     assert {(by_route.get(each.path, each.path), each.method.upper()) for each in operations()} == served

@@ -13,6 +13,7 @@ from tests.http.test_stream import reading
 from turnlane.channels.web import Web
 from turnlane.http.page import ASSETS, WATCHED_MAX
 from turnlane.model.lane import Kind
+from turnlane.model.message import Message
 from turnlane.model.turn import GaveUp
 
 
@@ -109,6 +110,19 @@ async def test_history_says_what_still_waits_and_what_was_given_up_on(
     assert await states() == ["done", "waiting"]
     await bot.backend.commit(lease, GaveUp("nobody knows"))
     assert await states() == ["done", "given_up"]
+
+
+async def test_history_shows_a_person_of_the_business_once_and_no_agent_at_work_meanwhile(
+    bot: SmallBot, client: httpx2.AsyncClient
+) -> None:
+    await bot.say(f"web/{TOKEN}", "help", f"{TOKEN}/1")
+    await bot.backend.say(Message("web", "h-1", f"web/{TOKEN}", "operator", "Anna here", role="operator"))
+    await bot.send_one()
+    lines = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+    assert [(line["from"], line["text"], line.get("state"), line.get("kind")) for line in lines] == [
+        ("visitor", "help", "kept", None),
+        ("bot", "Anna here", None, "operator"),
+    ]
 
 
 async def test_a_reply_names_what_it_answers_as_the_page_does(bot: SmallBot, client: httpx2.AsyncClient) -> None:

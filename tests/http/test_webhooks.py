@@ -10,8 +10,10 @@ import httpx2
 import pytest
 from tests.http.conftest import TOKEN, Running, SmallBot, eventually, in_process
 
+from turnlane.backends.base import Arrival
 from turnlane.channels.base import Received
 from turnlane.model.message import Message
+from turnlane.model.policy import Policy
 
 SIGNED = {"authorization": "Bearer site-secret"}
 HELLO = {"id": "m-1", "conversation": "alice", "sender": "alice", "text": "hi"}
@@ -225,3 +227,34 @@ async def test_the_chat_pages_channel_takes_its_lines(bot: SmallBot, client: htt
     line = {"id": "1", "conversation": TOKEN, "text": "hello"}
     assert (await client.post("/channels/web", json=line)).status_code == 202
     assert (await client.post("/channels/web", json=line)).json()["duplicates"] == 1
+
+
+async def test_a_report_of_typing_is_taken_and_counts_as_nothing(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    gathers = Policy(debounce_ms=60_000, max_wait_ms=600_000)
+    for conversation, channel in ((f"web/{TOKEN}", "web"), ("open/alice", "open")):
+        message = Message(channel, "m-1", conversation, "somebody", "hello")
+        await bot.backend.accept([Arrival(message, gathers)])
+        (before,) = await bot.backend.lanes(channel=channel)
+        await asyncio.sleep(0.01)
+        report = {"conversation": conversation.partition("/")[2], "typing": True}
+        answer = await client.post(f"/channels/{channel}", json=report)
+        assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "duplicates": 0, "rejected": 0})
+        (after,) = await bot.backend.lanes(channel=channel)
+        assert (after.ready_at or 0) > (before.ready_at or 0)
+    assert bot.events == [], "it is told every second or two, and no log line is needed"
+    nobody = await client.post("/channels/open", json={"conversation": "nobody", "typing": True})
+    assert nobody.status_code == 202
+    assert len(await bot.backend.lanes()) == 2
+
+
+async def test_a_bad_report_of_typing_stores_nothing(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    said = {"id": "m-1", "conversation": "alice", "text": "hi"}
+    for channel, body in (
+        ("open", [said, {"conversation": "alice", "typing": 1}]),
+        ("web", {"conversation": "short", "typing": True}),
+    ):
+        assert (await client.post(f"/channels/{channel}", json=body)).status_code == 422
+    form = {"content-type": "text/plain"}
+    raw = b'{"conversation": "visitor-token-0123456789", "typing": true}'
+    assert (await client.post("/channels/web", content=raw, headers=form)).status_code == 415
+    assert await bot.backend.lanes() == []

@@ -64,6 +64,8 @@ async def test_everything_that_can_happen_does_happen() -> None:
         "waiting called off": 50,
         "pause": 50,
         "unpark": 50,
+        "answered by hand": 50,
+        "waited for typing": 10,
     }
     assert {what: history.tally[what] for what, least in rare.items() if history.tally[what] < least} == {}
 

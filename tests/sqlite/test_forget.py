@@ -56,6 +56,20 @@ async def test_forgetting_keeps_dead_letters_pending_messages_and_unsent_deliver
     assert [message.text for message in pending.messages] == ["hello"]
 
 
+async def test_what_others_said_long_ago_is_not_told_any_more_and_holds_nothing_up(
+    store: SqliteBackend, clock: VirtualClock
+) -> None:
+    await store.join("worker", TERM_MS)
+    word = arrival("alice", "m-1")
+    await store.accept([replace(word, message=replace(word.message, role="business"))])
+    clock.advance(120_000)  # long enough for the process to forget it, too
+    await forget_all(store, clock)
+    await store.resume("desk/alice")
+    await store.accept([arrival("alice", "m-2")])
+    (lease,) = await store.claim("worker", Kind.TURN)
+    assert ([message.origin_id for message in lease.messages], lease.heard) == (["m-2"], ())
+
+
 async def test_a_message_is_recognised_for_as_long_as_its_origin_is_remembered(
     store: SqliteBackend, clock: VirtualClock
 ) -> None:

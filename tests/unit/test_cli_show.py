@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from turnlane.backends.base import Arrival
@@ -40,3 +42,17 @@ async def test_superseded_turns_and_refused_messages_are_told_as_what_they_are(
     assert "turn 2 answered 2 messages" in told
     assert "/status  (a command)" in told
     assert "hello?  (refused)" in told
+
+
+async def test_the_story_says_who_spoke(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = MemoryBackend("memory://", VirtualClock(1))
+    await backend.accept([Arrival(said(1, "help"), REJECT)])
+    word = replace(said(2, "I am looking"), sender="Anna", role="business")
+    await backend.accept([Arrival(word, REJECT)])
+    await backend.say(replace(said(3, "found it"), sender="Ben", role="operator"))
+    story = await backend.story("site/alice")
+    assert story is not None
+    _tell(story)
+    told = capsys.readouterr().out
+    assert "Anna      I am looking  (of the business, kept for the agent)" in told
+    assert "operator  found it  (waits to be sent)" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,72 @@ def test_a_paused_conversation_waits_and_goes_on_when_resumed() -> None:
     lanes = json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"]
     assert [lane["conversation"] for lane in lanes] == ["site/alice"]
     assert call("resume", "site/alice").stdout == "resumed: site/alice is ready, 1 to be answered\n"
+
+
+def test_a_pause_may_end_by_itself() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    paused = call("pause", "site/alice", "--for", "2h")
+    assert re.fullmatch(
+        r"no more turns start: site/alice is paused until [\d-]+ [\d:]+, 1 to be answered\n", paused.stdout
+    )
+    assert paused.stderr == "`turnlane resume site/alice` lets it go on sooner\n"
+    waits = explained("site:m-1")["waits"]
+    assert (waits["reason"], waits["until_at"] is not None) == ("paused", True)
+    assert "resumes in" in call("lanes").stdout
+    assert "turns: paused, 1 waiting, resumes in" in call("show", "site/alice").stdout
+    for wrong in ("2", "soon", "-1h", "99999999999d"):
+        refused = call("pause", "site/alice", "--for", wrong)
+        assert refused.exit_code == 2
+        assert "write it with its unit" in refused.stderr or wrong == "-1h"
+
+
+# Answer by hand
+
+
+def test_an_operator_answers_by_hand_and_the_agent_falls_silent() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "help!", id="m-1")
+
+    lived(story)
+    answered = call("send", "site/alice", "Anna here.", "--as-operator", "--id", "a-1", "--sender", "Anna")
+    assert re.fullmatch(r"queued: delivery [0-9a-f-]{36} of site/alice\n", answered.stdout)
+    assert "the agent is silent until" in answered.stderr
+    assert "`turnlane resume site/alice` lets it go on sooner" in answered.stderr
+    again = call("send", "site/alice", "Anna here.", "--as-operator", "--id", "a-1", "--sender", "Anna")
+    assert again.stdout.startswith("duplicate, nothing changed: delivery ")
+    told = call("show", "site/alice").stdout
+    assert told.count("Anna here.") == 1
+    assert "operator  Anna here.  (waits to be sent)" in told
+    assert explained("site:operator/site/alice/a-1")["outcome"] == "heard"
+
+
+def test_an_answer_by_hand_need_not_silence_the_agent() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "help!", id="m-1")
+
+    lived(story)
+    said = json.loads(call("send", "site/alice", "hm", "--as-operator", "--no-takeover", "--json").stdout)
+    assert (said["done"], said["lane"]["state"]) == (True, "ready")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["site/nobody", "hi", "--as-operator"], "no conversation 'site/nobody' to answer in; `turnlane lanes`"),
+        (["site/alice", " ", "--as-operator"], "text is empty"),
+        (["site/alice", "hi", "--no-takeover"], "--no-takeover goes with --as-operator"),
+        (["site/alice", "hi", "--as-operator", "--wait", "1"], "gets none"),
+    ],
+)
+def test_what_cannot_be_answered_by_hand_says_why(arguments: list[str], says: str) -> None:
+    lived(idle)
+    refused = call("send", *arguments)
+    assert refused.exit_code != 0
+    assert says in refused.stderr
+    assert "to be sent" not in call("show", "site/alice").stdout
 
 
 def test_resume_lets_a_parked_conversation_go_on() -> None:

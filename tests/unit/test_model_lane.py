@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnlane.model.lane import Kind, Lane
+from turnlane.model.lane import HEARD_MAX, Kind, Lane
 from turnlane.model.policy import Policy
 
 GATHERING = Policy(debounce_ms=3_000, max_wait_ms=15_000, max_batch=5)
@@ -219,6 +219,16 @@ def test_what_always_holds_holds_always(steps: list[tuple[str, int]], on_busy: s
         if before[2] and one.has_open_batch and one.done_seq == before[0]:
             assert one.claim_seq == before[1]
         epoch = one.epoch
+
+
+def test_however_long_others_talk_the_agent_is_told_the_end_of_it() -> None:
+    one = lane(GATHERING)
+    for _ in range(2 * HEARD_MAX):
+        one.hear()
+    assert (one.pending, one.due_at) == (0, None)
+    one.arrive(GATHERING, 0)
+    one.claim("worker", 0)
+    assert list(one.heard_places) == list(range(HEARD_MAX + 1, 2 * HEARD_MAX + 1))
 
 
 def take(one: Lane, step: str, now: int, policy: Policy) -> None:

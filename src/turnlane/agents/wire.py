@@ -167,6 +167,7 @@ def decode_answer(body: bytes) -> Reply:
 def _message(message: Message) -> dict[str, object]:
     return {
         "id": message.id,
+        "role": message.role,
         "sender": message.sender,
         "text": message.text,
         "sent_at": None if message.sent_at is None else _rfc3339(message.sent_at),

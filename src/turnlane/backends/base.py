@@ -128,6 +128,9 @@ class Backend(Protocol):
         """Store the messages and make their lanes due by their policies. Answers in the order given.
 
         While a turn of the conversation asks, the person's next message is the answer, and in no turn of its own.
+        What somebody of the business says is kept as heard. It is no message to be answered: the agent is told with its
+        next turn (`Lease.heard`). With a `takeover_ms` in its policy, the turn that is open is superseded, and the lane
+        paused for so long from now; of what waits only the last is still to be answered, the rest is heard, too.
 
         A message whose channel and origin id were seen within `dedupe_for` changes nothing, whatever its body; of
         two in one call, the first is accepted.
@@ -178,6 +181,16 @@ class Backend(Protocol):
         turn ends or something is to be sent, which never waits for this. False: not now; nothing was changed.
         """
 
+    async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
+        """Answer by hand: the text goes to the end of the outbox, and is kept like what the business says.
+
+        Said again under the same channel and origin id, it changes nothing. None: there is no such conversation.
+        """
+
+    async def typing(self, conversation: str) -> bool:
+        """The person is typing: what gathers waits for quiet anew, within max wait. False: nothing gathers, and nothing
+        was written."""
+
     # Steering
 
     async def answer(self, conversation: str, text: str, *, by: str = "operator") -> bool:
@@ -195,8 +208,11 @@ class Backend(Protocol):
         False: no batch is open.
         """
 
-    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        """Claim nothing of this lane until it is resumed; a running turn goes on. False: there is no such lane."""
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN, *, until: int | None = None) -> bool:
+        """Claim nothing of this lane until it is resumed, or until then; a running turn goes on.
+
+        Replaces whatever pause there was. Whoever claims the lane after that time resumes it. False: no such lane.
+        """
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Undo pause. False: there is no such lane."""

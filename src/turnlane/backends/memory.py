@@ -129,7 +129,8 @@ class MemoryRows:
         self.origins[message.channel, message.origin_id] = (to, message.accepted_at)
 
     def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]:
-        return [self.messages[lane.key][seq] for seq in places]
+        stored = self.messages[lane.key]
+        return [stored[seq] for seq in places if seq in stored]
 
     def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
         for seq in range(first, last + 1):
@@ -389,8 +390,14 @@ class MemoryBackend:
     async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.skip(conversation, kind))
 
-    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        return self._run(lambda t: t.pause(conversation, kind))
+    async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
+        return self._run(lambda t: t.say(message, takes_over))
+
+    async def typing(self, conversation: str) -> bool:
+        return self._run(lambda t: t.typing(conversation))
+
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN, *, until: int | None = None) -> bool:
+        return self._run(lambda t: t.pause(conversation, kind, until))
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.resume(conversation, kind))

@@ -66,7 +66,9 @@ class Rows(Protocol):
     def move_message(self, lane: Lane, message: Message, to: int) -> None:
         """Give it another place in its lane; its id is remembered for that one."""
 
-    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]: ...
+    def messages_at(self, lane: Lane, places: Sequence[int]) -> Sequence[Message]:
+        """Those of them that are still kept, which all are that have no outcome."""
+
     def settle_messages(self, lane: Lane, first: int, last: int, outcome: MessageOutcome) -> None:
         """Those of them that have no outcome of their own yet."""
 

@@ -151,6 +151,8 @@ class Serving:
                 continue
             if competing and self._waits_for_its_user(lane):
                 continue
+            if lane.paused:
+                self._end_the_pause(lane)
             lane.claim(taker.worker, now)
             taker.lanes.append(lane)
             if competing:
@@ -167,6 +169,11 @@ class Serving:
         again_at = policy.sends_again_at(self._rows.holds().get(policy.tenant, 0), self._now)
         self._rows.save_hold(policy.tenant, again_at)
         return again_at <= self._now
+
+    def _end_the_pause(self, lane: Lane) -> None:
+        """Its time is over, and something waits."""
+        lane.resume(self._now)
+        self._noted.append(("lane.resumed", lane.key, lane.kind.name.lower(), "time"))
 
     def _waits_for_its_session(self, lane: Lane) -> bool:
         """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
@@ -207,6 +214,7 @@ class Serving:
             if lane.first_at is None:
                 lane.leave_out(messages[size].accepted_at)
             messages = messages[:size]
+        heard = tuple(self._rows.messages_at(lane, lane.heard_places)) if lane.rare.heard else ()
         lease = Lease(
             lane.kind,
             lane.key,
@@ -223,6 +231,7 @@ class Serving:
             delivery,
             session,
             self._answers(lane) if lane.rare.asked else (),
+            heard,
         )
         who = (lane.attempt, lane.epoch, lane.owner)
         if delivery is not None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Literal
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
 from turnlane.backends.rows import Rows, WorkerRow
 from turnlane.backends.serving import Serving, Taker
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, delivery_id, notice_id, question_id
+from turnlane.model.delivery import Delivery, delivery_id, notice_id, operator_id, question_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import NOTHING_RARE, OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
@@ -43,7 +44,10 @@ from turnlane.model.view import AttemptView, TurnView
 
 SKIPPED = "skipped by an operator"
 DROPPED = "dropped by an operator"
+TAKEN_OVER = Superseded(set_aside=False, cause="taken over by a person")
 
+By = Literal["operator", "command", "business", "time"]
+"""Who paused or resumed a lane."""
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "answered": "answered",
@@ -139,6 +143,8 @@ class Transaction:
             policy = lane.stamped(policy)
         if command is not None:
             return self._obey(lane, message, policy, command)
+        if message.role != "person":
+            return self._hear(lane, message, policy.takeover_ms)
         if lane.rare.asking or message.answers is not None:
             answered = self._take_as_answer(lane, message)
             if answered is not None:
@@ -220,14 +226,14 @@ class Transaction:
                 lane.renew()
                 return NEW
             case "pause":
-                self.pause(lane.key, TURN)
+                self._pause(lane, by="command")
                 return PAUSED
             case "resume":
-                self.resume(lane.key, TURN)
+                self._resume(lane, by="command")
                 return RESUMED
             case "status":
                 since = None if lane.owner is None else self._now - (lane.claimed_at or self._now)
-                halted = "parked" if lane.parked else "paused" if lane.paused else None
+                halted = "parked" if lane.parked else "paused" if lane.is_paused(self._now) else None
                 return status(running_ms=since, waiting=lane.waiting, halted=halted)
             case "usage":
                 return usage(self._rows.session(lane, lane.policy.agent))
@@ -246,6 +252,60 @@ class Transaction:
         lane.stop(self._now)
         self._rows.save_lane(lane)
         return True
+
+    # Others who answer
+
+    def say(self, message: Message, takes_over: bool) -> Acceptance | None:
+        lane = self._rows.lane(TURN, message.conversation)
+        if lane is None:
+            return None
+        seen = self._rows.origin(message.channel, message.origin_id)
+        if seen is not None:
+            self._note("message.duplicate", message.conversation, message.id)
+            return Acceptance("duplicate", seen)
+        said = operator_id(lane.key, message.origin_id)
+        self._append(Delivery(said, lane.key, message.text, "operator", queued_at=self._now), lane.policy)
+        return self._hear(lane, message, lane.policy.takeover_ms if takes_over else 0)
+
+    def _hear(self, lane: Lane, message: Message, takeover_ms: int) -> Acceptance:
+        """Kept for the agent, and answered by nobody."""
+        if takeover_ms:
+            self._take_over(lane, self._now + takeover_ms, "operator" if message.role == "operator" else "business")
+        seq = lane.hear()
+        self._rows.save_lane(lane)
+        self._rows.add_message(lane, message.stored(seq, self._now))
+        self._rows.settle_messages(lane, seq, seq, "heard")
+        self._note("message.heard", lane.key, message.id, seq, message.role)
+        return Acceptance("accepted", seq)
+
+    def _take_over(self, lane: Lane, until: int, by: By) -> None:
+        """The turn that is open ends here, whoever runs it: two answers would be the worst of all."""
+        if lane.has_open_batch:
+            self._record_superseded(lane, lane.policy.agent, TAKEN_OVER)
+            first = self._rows.messages_at(lane, [lane.done_seq + 1])[0]
+            lane.dissolve(first.accepted_at, self._now, still_runs=lane.owner is not None)
+        self._leave_to_others(lane)
+        if not lane.is_paused(self._now):
+            self._pause(lane, by=by, until=until)
+        elif lane.rare.paused_until is not None:
+            self._pause(lane, by=by, until=max(until, lane.rare.paused_until))
+
+    def _leave_to_others(self, lane: Lane) -> None:
+        """The agent returns for the last message that waits; all before it are only told, so that one turn is enough
+        however long others talk."""
+        *earlier, last = [*lane.waiting_places] or [0]
+        if earlier:
+            self._rows.settle_messages(lane, earlier[0], earlier[-1], "heard")
+            lane.leave_to_others(earlier, self._rows.messages_at(lane, [last])[0].accepted_at)
+
+    def typing(self, conversation: str) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        if lane is None or not lane.wait_for_more(self._now):
+            return False
+        self._rows.save_lane(lane)
+        return True
+
+    # Refusing
 
     def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy) -> Acceptance:
         seq = lane.arrive_settled()
@@ -277,12 +337,15 @@ class Transaction:
 
     def _say(self, conversation: str, text: str, about: int, policy: Policy) -> None:
         """A notice, about a message of the conversation: stored with what it tells of, so it is never said too soon."""
-        out = self._lane(OUT, conversation, policy)
-        seq = out.arrive(policy, self._now)
-        notice = Delivery(notice_id(conversation, about), conversation, text, "notice", seq=seq, queued_at=self._now)
-        self._rows.add_delivery(out, notice)
+        self._append(
+            Delivery(notice_id(conversation, about), conversation, text, "notice", queued_at=self._now), policy
+        )
+
+    def _append(self, delivery: Delivery, policy: Policy) -> None:
+        out = self._lane(OUT, delivery.conversation, policy)
+        self._rows.add_delivery(out, replace(delivery, seq=out.arrive(policy, self._now)))
         self._rows.save_lane(out)
-        lane = self._rows.lane(TURN, conversation)
+        lane = self._rows.lane(TURN, delivery.conversation)
         if lane is not None:
             self._fail_if_gone(lane, out)
 
@@ -496,6 +559,8 @@ class Transaction:
         spent = (reply.usage.input_tokens, reply.usage.output_tokens)
         took = self._now - lease.claimed_at
         self._note("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took)
+        if lease.heard:
+            lane.forget_heard(lease.heard[-1].seq)
         self._complete(lane)
         return "answered"
 
@@ -653,23 +718,27 @@ class Transaction:
 
     # Steering
 
-    def pause(self, conversation: str, kind: Kind) -> bool:
+    def pause(self, conversation: str, kind: Kind, until: int | None) -> bool:
         lane = self._rows.lane(kind, conversation)
-        if lane is None:
-            return False
-        lane.pause(self._now)
+        if lane is not None:
+            self._pause(lane, by="operator", until=until)
+        return lane is not None
+
+    def _pause(self, lane: Lane, *, by: By, until: int | None = None) -> None:
+        lane.pause(self._now, until)
         self._rows.save_lane(lane)
-        self._note("lane.paused", conversation, kind.name.lower())
-        return True
+        self._note("lane.paused", lane.key, lane.kind.name.lower(), by, until)
 
     def resume(self, conversation: str, kind: Kind) -> bool:
         lane = self._rows.lane(kind, conversation)
-        if lane is None:
-            return False
+        if lane is not None:
+            self._resume(lane, by="operator")
+        return lane is not None
+
+    def _resume(self, lane: Lane, *, by: By) -> None:
         lane.resume(self._now)
         self._rows.save_lane(lane)
-        self._note("lane.resumed", conversation, kind.name.lower())
-        return True
+        self._note("lane.resumed", lane.key, lane.kind.name.lower(), by)
 
     def unpark(self, conversation: str, kind: Kind) -> bool:
         lane = self._rows.lane(kind, conversation)

@@ -60,6 +60,14 @@ class HookChannel(Channel, Protocol):
 
 
 @runtime_checkable
+class TypingChannel(HookChannel, Protocol):
+    """A hook channel whose platform tells when a person is typing."""
+
+    def typing(self, body: bytes) -> Sequence[str]:
+        """The conversations in which somebody is typing, by a request that `parse` has verified and found in order."""
+
+
+@runtime_checkable
 class ListeningChannel(Channel, Protocol):
     """A channel that fetches by itself: a terminal, a socket."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +10,8 @@ import msgspec
 from turnlane.errors import InvalidBody, InvalidMessage, UnsupportedMediaType
 
 TEXT_BYTES_MAX = 1_000_000
+REPORTS_MAX = 1_000
+"""Of typing, in one request."""
 ERROR_CHARACTERS_MAX = 300
 
 Value = TypeVar("Value")
@@ -17,7 +19,7 @@ Value = TypeVar("Value")
 
 def decode_json(decoder: msgspec.json.Decoder[Value], headers: Mapping[str, str], body: bytes) -> Value:
     """The value in the body; else UnsupportedMediaType, InvalidBody (not JSON) or InvalidMessage (the wrong shape)."""
-    _require_json(headers)
+    require_json(headers)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -26,6 +28,45 @@ def decode_json(decoder: msgspec.json.Decoder[Value], headers: Mapping[str, str]
         raise InvalidBody(_short(f"the body is not JSON in UTF-8: {error}")) from None
     except RecursionError:
         raise InvalidBody("the body is nested too deeply; send a flat object or a list of them") from None
+
+
+class _Report(msgspec.Struct, forbid_unknown_fields=True):
+    """Somebody is typing, or not any more."""
+
+    conversation: str
+    typing: bool
+
+
+def typing_in(body: bytes) -> Sequence[str]:
+    """The conversations in which, by this body, somebody is typing. InvalidMessage if it says so in the wrong way."""
+    try:
+        reports = [msgspec.convert(item, _Report) for item in _items(body) if _is_report(item)]
+    except msgspec.ValidationError as error:
+        raise InvalidMessage(_short(f"the report of typing has the wrong shape: {error}")) from None
+    if len(reports) > REPORTS_MAX:
+        raise InvalidMessage(f"there are more than {REPORTS_MAX} reports of typing; send fewer at once")
+    return list(dict.fromkeys(report.conversation for report in reports if report.typing))
+
+
+def without_typing(body: bytes) -> bytes:
+    """The same body without reports of typing. Almost always there are none, and it stays as it is."""
+    items = _items(body)
+    said = [item for item in items if not _is_report(item)]
+    return body if len(said) == len(items) else msgspec.json.encode(said)
+
+
+def _items(body: bytes) -> Sequence[object]:
+    if b'"typing"' not in body:
+        return ()
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()  # whoever reads the messages in it says what is wrong
+    return value if isinstance(value, list) else [value]
+
+
+def _is_report(item: object) -> bool:
+    return isinstance(item, dict) and "typing" in item
 
 
 def check_name(field: str, value: str, bytes_max: int) -> None:
@@ -43,7 +84,7 @@ def check_text(field: str, value: str, bytes_max: int = TEXT_BYTES_MAX) -> None:
         raise InvalidMessage(f"{field} is longer than {bytes_max} bytes; shorten it")
 
 
-def _require_json(headers: Mapping[str, str]) -> None:
+def require_json(headers: Mapping[str, str]) -> None:
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise UnsupportedMediaType("the body must be JSON; send it with `Content-Type: application/json`")

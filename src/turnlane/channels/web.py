@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import Struct
 
-from turnlane.channels.incoming import check_name, check_text, decode_json
+from turnlane.channels.incoming import check_name, check_text, decode_json, require_json, typing_in
 from turnlane.errors import InvalidMessage
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.message import Message, conversation_key
@@ -68,7 +68,8 @@ class Previews:
 
 
 class Web:
-    """Takes `{"id", "conversation", "text"}` from the page, and with `"answers"` the button of a question.
+    """Takes `{"id", "conversation", "text"}` from the page, with `"answers"` the button of a question; or
+    `{"conversation", "typing": true}`.
 
     The conversation is a random token that the page made for its visitor. Whoever knows it may read and write that
     conversation, and nobody else finds it: it keeps visitors apart, as a session cookie would. It does not say who may
@@ -86,23 +87,32 @@ class Web:
         return self._public
 
     def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
+        if self.typing(body):
+            require_json(headers)
+            return []
         said = decode_json(_INCOMING, headers, body)
         check_name("id", said.id, ID_BYTES_MAX)
         check_text("text", said.text)
         check_text("answers", said.answers or "", ID_BYTES_MAX)
-        if not _TOKEN.fullmatch(said.conversation):
-            raise InvalidMessage("conversation must be 16 to 128 random characters of A-Z, a-z, 0-9, _ and -")
         return [
             Message(
                 channel=self.name,
                 # Ids are one visitor's own business: another visitor's `1` is another message.
                 origin_id=f"{said.conversation}/{said.id}",
-                conversation=conversation_key(self.name, said.conversation),
+                conversation=self._conversation(said.conversation),
                 sender=said.conversation,
                 text=said.text,
                 answers=said.answers,
             )
         ]
+
+    def typing(self, body: bytes) -> Sequence[str]:
+        return [self._conversation(token) for token in typing_in(body)]
+
+    def _conversation(self, token: str) -> str:
+        if not _TOKEN.fullmatch(token):
+            raise InvalidMessage("conversation must be 16 to 128 random characters of A-Z, a-z, 0-9, _ and -")
+        return conversation_key(self.name, token)
 
     async def send(self, delivery: Delivery) -> SendResult:
         """The page reads its conversation's outbox, so what is stored is sent."""

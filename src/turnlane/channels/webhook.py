@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 
-from turnlane.channels.incoming import check_name, check_text, decode_json
+from turnlane.channels.incoming import check_name, check_text, decode_json, typing_in, without_typing
 from turnlane.channels.secret import Secret
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidMessage
@@ -55,6 +55,7 @@ class _Said(Struct, forbid_unknown_fields=True):
     attachments: Annotated[list[_File], Meta(max_length=ATTACHMENTS_MAX)] = []
     sent_at: Annotated[datetime, Meta(tz=True)] | None = None
     answers: str | None = None
+    role: Literal["person", "business"] = "person"
 
 
 class _ReplyAnswer(Struct):
@@ -76,10 +77,11 @@ _KNOWN = msgspec.json.Decoder(_Known)
 
 
 class Webhook:
-    """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at", "answers"}`, one or a list of them.
+    """Takes `{"id", "conversation", "text", "sender", "attachments", "sent_at", "answers", "role"}`, one or many.
 
-    The last four may be left out; the sender is then called like the conversation. Replies are posted to `reply_url`;
-    what became of one that may or may not have arrived is asked at `lookup_url`.
+    The last five may be left out; the sender is then called like the conversation, and a person. Also takes
+    `{"conversation", "typing": true}`, alone or among them. Replies are posted to `reply_url`; what became of one that
+    may or may not have arrived is asked at `lookup_url`.
     """
 
     def __init__(
@@ -108,8 +110,12 @@ class Webhook:
         """All messages of the request, or an error: one bad message refuses the whole list."""
         if self._secret is not None:
             self._secret.check(headers, body, self._clock.now())
-        said = decode_json(_INCOMING, headers, body)
+        self.typing(body)  # one bad report refuses the whole list, too
+        said = decode_json(_INCOMING, headers, without_typing(body))
         return [self._message(each) for each in (said if isinstance(said, list) else [said])]
+
+    def typing(self, body: bytes) -> Sequence[str]:
+        return [self._conversation(name) for name in typing_in(body)]
 
     async def send(self, delivery: Delivery) -> SendResult:
         """Post the reply once. A 5xx counts as not sent: the receiver says it failed, and the key guards the retry."""
@@ -154,21 +160,27 @@ class Webhook:
 
     def _message(self, said: _Said) -> Message:
         check_name("id", said.id, ORIGIN_ID_BYTES_MAX)
-        check_name("conversation", said.conversation, CONVERSATION_BYTES_MAX)
-        sender = said.conversation if said.sender is None else said.sender
+        conversation = self._conversation(said.conversation)
+        usual = said.conversation if said.role == "person" else said.role
+        sender = usual if said.sender is None else said.sender
         check_name("sender", sender, SENDER_BYTES_MAX)
         check_text("text", said.text)
         check_text("answers", said.answers or "", NAME_BYTES_MAX)
         return Message(
             channel=self.name,
             origin_id=said.id,
-            conversation=conversation_key(self.name, said.conversation),
+            conversation=conversation,
             sender=sender,
             text=said.text,
             attachments=tuple(_attachment(file) for file in said.attachments),
             sent_at=None if said.sent_at is None else _milliseconds(said.sent_at),
             answers=said.answers,
+            role=said.role,
         )
+
+    def _conversation(self, name: str) -> str:
+        check_name("conversation", name, CONVERSATION_BYTES_MAX)
+        return conversation_key(self.name, name)
 
 
 def _attachment(file: _File) -> Attachment:

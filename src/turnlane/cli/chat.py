@@ -361,7 +361,8 @@ class Talk:
     def _show(self, line: Any) -> None:
         is_bot = line["from"] == "bot"
         at = "" if not self._screen.live else f"{datetime.fromisoformat(line['at']).astimezone():%H:%M} "
-        self._screen.said(at + ("bot" if is_bot else "you"), line["text"], "green" if is_bot else "cyan")
+        who = "person" if line.get("kind") == "operator" else "bot" if is_bot else "you"
+        self._screen.said(at + who, line["text"], "green" if is_bot else "cyan")
         for id_ in line.get("in_reply_to", ()):
             self._unanswered.pop(id_, None)
         self._moved.set()

@@ -19,7 +19,7 @@ import click
 from turnlane.backends import Backend, open_backend
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.http.wire import to_json
-from turnlane.settings import Settings, load
+from turnlane.settings import Duration, Settings, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -79,6 +79,14 @@ class ListUnlessTold(click.Group):
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+
+def milliseconds(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """What was typed as a duration; a callback for options."""
+    try:
+        return None if text is None else Duration.parse(text).ms
+    except ValueError:
+        raise click.BadParameter(f"{text!a} is no duration; write it with its unit, like 90s, 30m or 2h") from None
 
 
 def reads_store(function: Function) -> Function:

@@ -65,6 +65,8 @@ def _when(lane: LaneView, now: int) -> str:
             return f"ready {relative(lane.ready_at, now)}"
         case "waiting":
             return f"retried {relative(lane.retry_at, now)}"
+        case "paused" if lane.paused_until is not None:
+            return f"resumes {relative(lane.paused_until, now)}"
         case "ready":
             return f"due {relative(lane.due_at, now)}"
     return ""

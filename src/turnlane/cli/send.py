@@ -1,4 +1,4 @@
-"""`turnlane send`: puts a message in, as the person, whether or not a server runs."""
+"""`turnlane send`: puts a message in, as the person, or an answer out, by hand; whether or not a server runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from turnlane.backends.base import Acceptance, Arrival
 from turnlane.channels.incoming import TEXT_BYTES_MAX, check_text
 from turnlane.cli import common
 from turnlane.cli.main import EXIT_WAITED, Failed
-from turnlane.cli.table import one_line
+from turnlane.cli.table import local_time, one_line
 from turnlane.clock import SystemClock
 from turnlane.errors import InvalidMessage
+from turnlane.flow import steer
 from turnlane.model.command import command_in
 from turnlane.model.delivery import notice_id
+from turnlane.model.explanation import steering_command
 from turnlane.model.lane import Kind
 from turnlane.model.message import (
     ORIGIN_ID_BYTES_MAX,
@@ -55,6 +57,8 @@ class Said:
 @click.option("--id", "origin_id", metavar="ID", help="The message's own id; sent twice, it is taken in once.")
 @click.option("--sender", metavar="NAME", help="Who says it. Default: the conversation's own name.")
 @click.option("--wait", "seconds", type=click.FloatRange(0), metavar="SECONDS", help="Wait for the reply and print it.")
+@click.option("--as-operator", is_flag=True, help="Answer the person by hand; the agent is silent for a while.")
+@click.option("--no-takeover", is_flag=True, help="With --as-operator: the agent goes on.")
 @common.as_json
 @common.reads_store
 def command(
@@ -64,6 +68,8 @@ def command(
     origin_id: str | None,
     sender: str | None,
     seconds: float | None,
+    as_operator: bool,
+    no_takeover: bool,
     as_json: bool,
 ) -> None:
     """Put TEXT into CONVERSATION (CHANNEL/ROOM, such as web/alice) as the person. `-` reads TEXT from standard input.
@@ -72,8 +78,16 @@ def command(
     """
     if seconds is not None and not math.isfinite(seconds):
         raise click.BadParameter("give a number of seconds", param_hint="--wait")
+    if no_takeover and not as_operator:
+        raise click.UsageError("--no-takeover goes with --as-operator: only who answers takes over")
+    if as_operator and seconds is not None:
+        raise click.UsageError("--wait waits for the agent's reply; who answers with --as-operator gets none")
     settings = given.load()
-    message = _message(conversation, sys.stdin.read() if text == "-" else text, origin_id, sender)
+    text = sys.stdin.read() if text == "-" else text
+    if as_operator:
+        _answer_by_hand(settings, conversation, text, origin_id, sender, takes_over=not no_takeover, as_json=as_json)
+        return
+    message = _message(conversation, text, origin_id, sender)
     said = common.run(_send(settings, message, seconds))
     if as_json:
         common.echo_json(said)
@@ -83,6 +97,41 @@ def command(
         raise Failed(f"turn {said.turn} was given up on: {said.cause}; see `turnlane deadletters`")
     if seconds is not None and said.outcome is None:
         raise Failed(f"no reply within {seconds:g}s; `turnlane show {said.conversation}` tells more", EXIT_WAITED)
+
+
+def _answer_by_hand(
+    settings: Settings,
+    conversation: str,
+    text: str,
+    id_: str | None,
+    sender: str | None,
+    *,
+    takes_over: bool,
+    as_json: bool,
+) -> None:
+    key = common.conversation_named(conversation)
+    _check("text", text, TEXT_BYTES_MAX)
+    id_ = f"cli-{SystemClock().token()}" if id_ is None else id_
+    who = "operator" if sender is None else sender
+    _check("--id", id_, ORIGIN_ID_BYTES_MAX)
+    _check("--sender", who, SENDER_BYTES_MAX)
+
+    async def say() -> tuple[steer.Said, int]:
+        async with common.opened(settings) as backend:
+            said = await steer.say(backend, key, text, id=id_, sender=who, takes_over=takes_over)
+            return said, await common.workers_live(backend, SystemClock().now())
+
+    said, live = common.run(say())
+    if as_json:
+        common.echo_json(said)
+        return
+    click.echo(f"{'queued' if said.done else 'duplicate, nothing changed'}: delivery {said.delivery} of {key}")
+    lane = said.lane
+    if lane.paused_until is not None:
+        click.echo(f"the agent is silent until {local_time(lane.paused_until):%Y-%m-%d %H:%M:%S};", err=True, nl=False)
+        click.echo(f" `{steering_command('resume', lane)}` lets it go on sooner", err=True)
+    if not live:
+        click.echo("no worker is running; `turnlane run` will send it", err=True)
 
 
 def _message(conversation: str, text: str, origin_id: str | None, sender: str | None) -> Message:

@@ -80,6 +80,8 @@ def _lane(lane: LaneView, now: int) -> str:
     state = click.style(lane.state, fg=state_colour(lane.state))
     waiting = f", {lane.pending} waiting" if lane.pending else ""
     due = f", due {relative(lane.due_at, now)}" if lane.due_at is not None else ""
+    if lane.paused_until is not None:
+        due = f", resumes {relative(lane.paused_until, now)}"
     own = f", on_busy = {lane.on_busy} (its own)" if lane.on_busy else ""
     gone = f", nothing can be sent any more: {one_line(lane.gone)}" if lane.gone else ""
     return f"  {what}: {state}{waiting}{due}{own}{gone}"
@@ -88,7 +90,9 @@ def _lane(lane: LaneView, now: int) -> str:
 def _happened(story: Story) -> Iterator[Line]:
     agents = {turn.number: turn.agent for turn in story.turns}
     for message in story.messages:
-        yield _message(message, story.outcomes.get(message.seq))
+        # An operator's words are told as what was sent.
+        if message.role != "operator":
+            yield _message(message, story.outcomes.get(message.seq))
     yield from map(_attempt, story.attempts)
     for turn in story.turns:
         aside = sum(turn.first <= seq <= turn.last for seq in story.outcomes)
@@ -103,13 +107,16 @@ OUTCOMES: Mapping[MessageOutcome, str] = {
     "dropped": "dropped for a newer one",
     "answer": "answers a question",
     "command": "a command",
+    "heard": "kept for the agent",
 }
 
 
 def _message(message: Message, outcome: MessageOutcome | None) -> Line:
     files = f"{len(message.attachments)} attached" if message.attachments else ""
-    note = ", ".join(filter(None, [files, OUTCOMES[outcome] if outcome else ""]))
-    return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), note, "cyan")
+    who = "" if message.role == "person" else f"of the {message.role}"
+    note = ", ".join(filter(None, [who, files, OUTCOMES[outcome] if outcome else ""]))
+    colour = "cyan" if message.role == "person" else "magenta"
+    return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), note, colour)
 
 
 def _attempt(attempt: AttemptView) -> Line:

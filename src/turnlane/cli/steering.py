@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from turnlane.backends import Backend
 from turnlane.cli import common
+from turnlane.cli.table import local_time
 from turnlane.clock import SystemClock
 from turnlane.flow.steer import Steered
 from turnlane.model.explanation import steering_command
@@ -17,17 +17,24 @@ from turnlane.model.lane import Kind
 from turnlane.model.view import LaneView
 from turnlane.settings import Settings
 
-Steer = Callable[[Backend, str, Kind], Awaitable[Steered]]
+Steer = Callable[..., Awaitable[Steered]]
+"""Called with the backend, the conversation and the kind of lane, and `until` if it lasts."""
 
 
-def steers(steer: Steer, *, outbox: str | None = None) -> Callable[[Callable[[Steered], str]], click.Command]:
-    """Make a verb of a function that puts what was done in a few words. `outbox`: help for --outbox, if it has one."""
+def steers(
+    steer: Steer, *, outbox: str | None = None, lasts: str | None = None
+) -> Callable[[Callable[[Steered], str]], click.Command]:
+    """Make a verb of a function that puts what was done in a few words. `outbox`, `lasts`: help for --outbox and --for,
+    if it has them."""
 
     def made(words: Callable[[Steered], str]) -> click.Command:
         @functools.wraps(words)
-        def verb(given: common.Given, conversation: str, as_json: bool, outbox: bool = False) -> None:
+        def verb(
+            given: common.Given, conversation: str, as_json: bool, outbox: bool = False, ms: int | None = None
+        ) -> None:
             key = common.conversation_named(conversation)
-            steered, live = asyncio.run(_steered(steer, given.load(), key, Kind.OUT if outbox else Kind.TURN))
+            verb = steer if ms is None else functools.partial(steer, until=SystemClock().now() + ms)
+            steered, live = asyncio.run(_steered(verb, given.load(), key, Kind.OUT if outbox else Kind.TURN))
             if as_json:
                 common.echo_json(steered)
             else:
@@ -36,6 +43,8 @@ def steers(steer: Steer, *, outbox: str | None = None) -> Callable[[Callable[[St
         options = [click.argument("conversation"), common.as_json, common.reads_store]
         if outbox is not None:
             options.insert(1, click.option("--outbox", is_flag=True, help=outbox))
+        if lasts is not None:
+            options.insert(1, click.option("--for", "ms", callback=common.milliseconds, metavar="DURATION", help=lasts))
         for option in reversed(options):
             verb = option(verb)
         return click.command()(verb)
@@ -50,13 +59,16 @@ async def _steered(steer: Steer, settings: Settings, key: str, kind: Kind) -> tu
 
 def tell(words: str, lane: LaneView, live: int) -> None:
     what, left = ("", "answered") if lane.kind is Kind.TURN else ("sending of ", "sent")
-    click.echo(f"{words}: {what}{lane.conversation} is {lane.state}, {lane.pending} to be {left}")
+    until = "" if lane.paused_until is None else f" until {local_time(lane.paused_until):%Y-%m-%d %H:%M:%S}"
+    click.echo(f"{words}: {what}{lane.conversation} is {lane.state}{until}, {lane.pending} to be {left}")
     tell_what_it_waits_for(lane, live)
 
 
 def tell_what_it_waits_for(lane: LaneView, live: int) -> None:
     if lane.state in ("paused", "parked"):
-        click.echo(f"`{steering_command('resume', lane)}` lets it go on", err=True)
+        click.echo(
+            f"`{steering_command('resume', lane)}` lets it go on{' sooner' if lane.paused_until else ''}", err=True
+        )
     elif lane.pending and not live:
         click.echo("no worker is running; `turnlane run` goes on with it", err=True)
     elif lane.is_ending:

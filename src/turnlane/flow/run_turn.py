@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from turnlane.agents.answer import checked
 from turnlane.agents.base import Agent
 from turnlane.clock import Clock
 from turnlane.errors import AgentError, Throttled
 from turnlane.model.lease import Lease
-from turnlane.model.message import channel_of
+from turnlane.model.message import Message, channel_of
 from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Stage, Turn
 
 CAUSE_CHARACTERS_MAX = 2_000
@@ -51,11 +51,15 @@ def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
         attempt=lease.attempt,
         epoch=lease.epoch,
         channel=channel_of(lease.key),
-        messages=lease.messages,
+        messages=_in_order(lease) if lease.heard else lease.messages,
         session=lease.session.handle if lease.session else None,
         answers=lease.answers,
         stage=stage,
     )
+
+
+def _in_order(lease: Lease) -> Sequence[Message]:
+    return sorted([*lease.heard, *lease.messages], key=lambda message: message.seq)
 
 
 def turn_seconds_max(lease: Lease) -> float:

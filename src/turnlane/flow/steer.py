@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from turnlane.backends.base import Backend
+from turnlane.channels.incoming import check_name, check_text
 from turnlane.errors import InvalidMessage, NotFound
+from turnlane.model.delivery import operator_id
 from turnlane.model.lane import Kind
+from turnlane.model.message import ORIGIN_ID_BYTES_MAX, SENDER_BYTES_MAX, Message, channel_of
 from turnlane.model.policy import OnBusy
 from turnlane.model.value import value
 from turnlane.model.view import LaneView
@@ -18,9 +21,40 @@ class Steered:
     """False: there was nothing to do, and nothing was changed."""
 
 
-async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
-    """Start nothing more in this lane; what runs goes on, and what arrives is kept."""
-    await backend.pause(conversation, kind)
+@value
+class Said:
+    """An answer by hand."""
+
+    delivery: str
+    """Its id in the outbox."""
+    lane: LaneView
+    """Of the conversation's turns, as it is now."""
+    done: bool = True
+    """False: it was said before under the same id, and nothing was changed."""
+
+
+async def say(
+    backend: Backend, conversation: str, text: str, *, id: str, sender: str = "operator", takes_over: bool = True
+) -> Said:
+    """Answer the person by hand. The agent is told with its next turn, and is silent for a while if this takes over."""
+    check_text("text", text)
+    if not text.strip():
+        raise InvalidMessage("text is empty; give it at least one character")
+    check_name("id", id, ORIGIN_ID_BYTES_MAX)
+    check_name("sender", sender, SENDER_BYTES_MAX)
+    # Under a name of its own, so that it is never taken for a message of the platform.
+    origin_id = f"operator/{conversation}/{id}"
+    message = Message(channel_of(conversation), origin_id, conversation, sender, text, role="operator")
+    acceptance = await backend.say(message, takes_over=takes_over)
+    if acceptance is None:
+        raise NotFound(f"no conversation {conversation!r} to answer in; `turnlane lanes` lists them")
+    lane = await lane_of(backend, conversation, Kind.TURN)
+    return Said(operator_id(conversation, origin_id), lane, acceptance.verdict == "accepted")
+
+
+async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN, *, until: int | None = None) -> Steered:
+    """Start nothing more in this lane, until then if a time is given; what runs goes on, and what arrives is kept."""
+    await backend.pause(conversation, kind, until=until)
     return Steered(await lane_of(backend, conversation, kind))
 
 

@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from turnlane.channels.incoming import check_text, decode_json
-from turnlane.errors import NotFound
+from turnlane.channels.incoming import TEXT_BYTES_MAX, check_text, decode_json
+from turnlane.errors import InvalidMessage, NotFound
 from turnlane.flow import failed, steer
 from turnlane.flow.explain import explain
+from turnlane.flow.steer import Said
 from turnlane.http import openapi
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
@@ -26,12 +27,12 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.policy import OnBusy
 from turnlane.model.view import Story
+from turnlane.settings import Duration
 
 CONVERSATIONS = "/conversations/"
 MESSAGES = "/messages/"
 TURNS = "/turns"
 STEERING = {
-    "/pause": steer.pause,
     "/resume": steer.resume,
     "/stop": steer.stop,
     "/retry": steer.retry,
@@ -45,7 +46,10 @@ DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_lette
 ANSWER = "/answer"
 ANSWER_BYTES_MAX = 12 * openapi.ANSWER_CHARACTERS_MAX + 1_000
 """A character takes twelve bytes at most, however it is escaped."""
+VERBS = ("/pause", *STEERING, POLICY, ANSWER, "/say")
 BODY_BYTES_MAX = 10_000
+SAID_BYTES_MAX = 8 * TEXT_BYTES_MAX
+"""A text of the greatest length, however its characters are escaped."""
 
 
 class _Steering(Struct, forbid_unknown_fields=True):
@@ -64,8 +68,21 @@ class _Nothing(Struct, forbid_unknown_fields=True):
     pass
 
 
+class _Pausing(_Steering, forbid_unknown_fields=True):
+    lasts: str | None = msgspec.field(default=None, name="for")
+
+
+class _Saying(Struct, forbid_unknown_fields=True):
+    text: str
+    id: str | None = None
+    sender: str = "operator"
+    takeover: bool = True
+
+
 _STEERING = msgspec.json.Decoder(_Steering)
 _ANSWERING = msgspec.json.Decoder(_Answering)
+_PAUSING = msgspec.json.Decoder(_Pausing)
+_SAYING = msgspec.json.Decoder(_Saying)
 _POLICY = msgspec.json.Decoder(_Policy)
 _NOTHING = msgspec.json.Decoder(_Nothing)
 
@@ -123,17 +140,29 @@ class Api:
         return story
 
     async def steer(self, request: Request) -> Response:
-        """`POST …/pause` and the other words of `STEERING`."""
+        """`POST …/pause` and the other words of `VERBS`."""
         Query(request)
         written = written_after(request, CONVERSATIONS)
-        how = _suffix(written, (*STEERING, POLICY, ANSWER))
+        how = _suffix(written, VERBS)
         key = conversation_key_in(written.removesuffix(how))
         if how == POLICY:
             return json_answer(await steer.behave(self._backend, key, (await _body(request, _POLICY)).on_busy))
         if how == ANSWER:
             return await self._answer(request, key)
-        kind = Kind.OUT if (await _body(request, _STEERING)).outbox else Kind.TURN
-        return json_answer(await STEERING[how](self._backend, key, kind))
+        if how == "/say":
+            return json_answer(await self._say(request, key))
+        if how == "/pause":
+            pausing = await _body(request, _PAUSING)
+            until = None if pausing.lasts is None else self._clock.now() + _duration(pausing.lasts).ms
+            return json_answer(await steer.pause(self._backend, key, _kind(pausing), until=until))
+        return json_answer(await STEERING[how](self._backend, key, _kind(await _body(request, _STEERING))))
+
+    async def _say(self, request: Request, key: str) -> Said:
+        saying = decode_json(_SAYING, request.headers, await read_body(request, SAID_BYTES_MAX))
+        id_ = self._clock.token() if saying.id is None else saying.id
+        return await steer.say(
+            self._backend, key, saying.text, id=id_, sender=saying.sender, takes_over=saying.takeover
+        )
 
     async def _answer(self, request: Request, key: str) -> Response:
         """Answer the question that a turn waits with. `done` is false if none does."""
@@ -223,6 +252,17 @@ def _turn_named(written: str) -> tuple[str, int]:
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         raise NotFound("a dead letter is named CONVERSATION#TURN, its # written %23; GET /api/deadletters lists them")
     return conversation_key_in(conversation), int(number)
+
+
+def _kind(steering: _Steering) -> Kind:
+    return Kind.OUT if steering.outbox else Kind.TURN
+
+
+def _duration(text: str) -> Duration:
+    try:
+        return Duration.parse(text)
+    except ValueError:
+        raise InvalidMessage('for must be a duration with its unit, like "30m", "2h" or "1d"') from None
 
 
 def asks_for_turns(written: str) -> bool:

@@ -9,7 +9,7 @@ from inspect import getdoc
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from turnlane.flow.steer import Steered
+from turnlane.flow.steer import Said, Steered
 from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from turnlane.http.wire import is_time
 from turnlane.model.delivery import DeliveryState, delivery_id
@@ -96,7 +96,6 @@ def operations() -> Sequence[Operation]:
     event = _object({"id": _WORDS, "event": _WORDS, "data": _WORDS})
     key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
     message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
-    either = _object({"outbox": {"type": "boolean", "default": False}}, optional=True)
     turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
     nothing = _object({}, optional=True)
     told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
@@ -109,6 +108,7 @@ def operations() -> Sequence[Operation]:
     )
     text = {"type": "string", "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX, "pattern": "^[^\\u0000]*$"}
     said = _object({"text": {**text, "examples": ["yes"]}})
+    either = _object({"outbox": _OUTBOX}, optional=True)
     steered = _ref(Steered)
     bodies = (404, 408, 413, 415, 422)
     return [
@@ -119,13 +119,14 @@ def operations() -> Sequence[Operation]:
         Operation(
             "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
         ),
-        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", either, bodies),
+        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", _PAUSING, bodies),
         Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, bodies),
         Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, bodies),
         Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, bodies),
         Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, bodies),
+        Operation("/api/conversations/{key}/say", "Answer by hand", _ref(Said), [key], "post", _SAYING, bodies),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
@@ -194,6 +195,27 @@ def _ref(of: type) -> Schema:
     return {"$ref": f"#/components/schemas/{of.__name__}"}
 
 
+_OUTBOX: Schema = {"type": "boolean", "default": False}
+
+_LASTS: Schema = {"type": "string", "pattern": "^[0-9]{1,4}(ms|s|m|h|d)$", "description": "How long, such as `2h`"}
+
+_PAUSING = _object({"outbox": _OUTBOX, "for": _LASTS}, optional=True)
+
+_NAME: Schema = {"type": "string", "pattern": r"^[^\x00]+$", "maxLength": 128}
+
+_SAYING: Schema = {
+    **_object(
+        {
+            "text": {"type": "string", "pattern": r"^[^\x00]*[^\x00\s][^\x00]*$", "examples": ["Anna here."]},
+            "id": {**_NAME, "description": "Its own; said again under the same, it changes nothing"},
+            "sender": {**_NAME, "default": "operator"},
+            "takeover": {"type": "boolean", "default": True, "description": "Whether the agent falls silent"},
+        }
+    ),
+    "required": ["text"],
+}
+
+
 _PROBLEM: Schema = {
     "description": "RFC 9457. `detail` names the next step.",
     **_object({"type": _WORDS, "title": _WORDS, "status": {"type": "integer"}, "detail": _WORDS}),
@@ -210,7 +232,7 @@ def _problem(status: int) -> Schema:
 
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    waiting: list[type] = [LaneView, Story, Steered, Explanation, DeadLetter, Lock, WorkerView, Counts]
+    waiting: list[type] = [LaneView, Story, Steered, Said, Explanation, DeadLetter, Lock, WorkerView, Counts]
     while waiting:
         each = waiting.pop()
         if each.__name__ not in found:

@@ -102,11 +102,15 @@ class ChatPage:
         visible = _visible(story.deliveries)
         # By time; where the clock is too coarse, an answer stands after the last message of its turn, before the next.
         asked_until = {turn.number: turn.last for turn in story.turns}
+        latest = max((message.seq for message in story.messages), default=0)
         said = [
-            ((message.accepted_at, message.seq, 0), _said(message, token, state)) for message, state in _states(story)
+            ((message.accepted_at, message.seq, 0), _said(message, token, state))
+            for message, state in _states(story)
+            if message.role == "person"
         ]
         replied = [
-            ((each.queued_at, asked_until.get(each.turn or 0, 0), each.seq), _replied(each, token)) for each in visible
+            ((each.queued_at, asked_until.get(each.turn or 0, latest), each.seq), _replied(each, token))
+            for each in visible
         ]
         lines = sorted([*said, *replied], key=lambda line: line[0])
         return json_answer({"lines": [line for _, line in lines], "after": visible[-1].seq if visible else 0})
@@ -210,17 +214,19 @@ def _visible(deliveries: Sequence[DeliveryView]) -> list[DeliveryView]:
 
 
 def _states(story: Story) -> list[tuple[Message, str]]:
-    """Each message, and whether it still waits for an answer, was given up on, or is done with."""
-    pending = sum(lane.pending for lane in story.lanes if lane.kind is Kind.TURN)
+    """Each message, and whether it still waits for an answer (is kept for later, if the agent is silent), was given up
+    on, or is done with."""
+    lane = next(lane for lane in story.lanes if lane.kind is Kind.TURN)
     given_up = [range(turn.first, turn.last + 1) for turn in story.turns if turn.outcome in GIVEN_UP]
-    done_with = len(story.messages) - pending
 
-    def state(place: int, message: Message) -> str:
-        if place >= done_with:
-            return "waiting"
+    def state(message: Message) -> str:
+        if message.seq in story.outcomes:
+            return "done"
+        if message.seq > lane.done_seq:
+            return "kept" if lane.state == "paused" else "waiting"
         return "given_up" if any(message.seq in turn for turn in given_up) else "done"
 
-    return [(message, state(place, message)) for place, message in enumerate(story.messages)]
+    return [(message, state(message)) for message in story.messages]
 
 
 def _said(message: Message, token: str, state: str) -> dict[str, object]:

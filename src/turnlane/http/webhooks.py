@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnlane.channels.base import HookChannel, Received
+from turnlane.channels.base import HookChannel, Received, TypingChannel
 from turnlane.errors import InvalidBody, NotFound
 from turnlane.http.access import Access
 from turnlane.http.answer import json_answer, status_of
@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 10 * 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 """For the whole body, so that a caller who trickles cannot hold a connection and its memory for ever."""
 CAUSE_CHARACTERS_MAX = 200
+NOTHING = Received()
 
 
 class WebHooks:
@@ -39,13 +40,19 @@ class WebHooks:
         except Exception as error:
             self._emit("hook.refused", name, status=status_of(error), cause=_cause(error))
             raise
-        self._emit("hook.received", name, status=202, accepted=received.accepted, duplicates=received.duplicates)
+        # Reports of typing come every second or two while somebody types; as facts they would drown all others.
+        if received != NOTHING:
+            self._emit("hook.received", name, status=202, accepted=received.accepted, duplicates=received.duplicates)
         return json_answer(received, 202)
 
     async def _take_in(self, name: str, request: Request) -> Received:
         channel = self._channel(name, request)
         body = await read_body(request, self._body_bytes_max)
-        return await self._bot.receive(parse(channel, request, body))
+        received = await self._bot.receive(parse(channel, request, body))
+        if isinstance(channel, TypingChannel):
+            for conversation in channel.typing(body):
+                await self._bot.backend.typing(conversation)
+        return received
 
     def _channel(self, name: str, request: Request) -> HookChannel:
         channel = self._bot.channels.get(name)

@@ -12,7 +12,7 @@ import msgspec
 from turnlane.model.lane import Kind
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TIME_NAMES = frozenset({"at", "since", "alive_until", "worker_alive_until"})
+TIME_NAMES = frozenset({"at", "since", "alive_until", "worker_alive_until", "paused_until", "until"})
 """Names of times that do not end in `_at`."""
 
 encode = msgspec.json.Encoder().encode

@@ -65,6 +65,11 @@ def question_id(conversation: str, turn: int, number: int) -> str:
     return _uuid(f"{conversation}#{turn}/question/{number}")
 
 
+def operator_id(conversation: str, origin_id: str) -> str:
+    """Of what an operator says by hand, known by the id that was given for it."""
+    return _uuid(f"{conversation}#operator/{origin_id}")
+
+
 # How one sending ended. The channel answers with one of these; it never raises for ordinary life.
 
 

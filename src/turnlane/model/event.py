@@ -23,6 +23,7 @@ class Event:
 
 EVENTS: Mapping[str, str] = {
     "message.accepted": "A message was stored. message, seq, pending",
+    "message.heard": "Somebody of the business spoke; it is kept for the agent. message, seq, role",
     "message.duplicate": "A message came again and changed nothing. message",
     "message.refused": "A message was stored as refused: too many wait, or a turn runs. first, last, cause",
     "message.dropped": "The oldest message that waited was dropped for a new one. seq, pending",
@@ -57,9 +58,9 @@ EVENTS: Mapping[str, str] = {
     "lane.full": "More messages wait than max_pending. pending, max_pending",
     "lane.parked": "Nobody can run the lane; it waits for an operator. kind, cause",
     "lane.unparked": "An operator let the lane go on. kind",
-    "lane.paused": "The lane was paused. kind",
-    "lane.resumed": "The lane was resumed. kind",
     "lane.told": "An operator set what becomes of messages that come while a turn runs. on_busy",
+    "lane.paused": "The lane was paused: by an operator, a command, or somebody of the business. kind, by, until",
+    "lane.resumed": "The lane was resumed: by an operator, a command, or time. kind, by",
     "lane.hurried": "An operator let the batch start at once that waited for a retry. kind",
     "worker.joined": "A worker may claim lanes. worker",
     "worker.left": "A worker said goodbye. worker",

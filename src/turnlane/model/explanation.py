@@ -33,6 +33,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "dropped": "dropped, to make room for newer messages",
     "answer": "taken as the answer to what the agent had asked",
     "command": "obeyed as a command; the agent never sees it",
+    "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
 
 Reason = Literal["quiet", "run", "retry", "worker", "paused", "parked"]
@@ -207,7 +208,7 @@ class _Told:
             case "parked":
                 return Wait("parked", f"the lane is parked{cause}", since_then, next=go_on)
             case "paused":
-                return Wait("paused", "the lane is paused", since, next=go_on)
+                return Wait("paused", "the lane is paused", since, lane.paused_until, go_on)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
 
 

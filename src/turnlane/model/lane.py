@@ -6,7 +6,8 @@ below is one transition of it; nothing here reads a clock or a store. What alway
     0 <= done_seq <= claim_seq <= next_seq
     the open batch is (done_seq, claim_seq] without what is aside; it stays the same over retries
     whatever is aside lies after done_seq, and after done_seq + 1 while no batch is open
-    due_at is set if and only if something waits and nobody holds, pauses or parks the lane, nor is asked by it
+    due_at is set if and only if something waits and nobody holds or parks the lane, or pauses it or is asked by it
+    without an end
     a lane that is held without a batch is hollow: its batch was ended by somebody else, and its holder has not let go;
     or it is an out lane with nothing to send, held by whoever runs the turn and shows what there is of the answer
 """
@@ -19,7 +20,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Literal
 
-from turnlane.model.places import Places, added, beyond, count, outside
+from turnlane.model.places import Places, added, beyond, count, newest, outside
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.value import value
 
@@ -34,6 +35,9 @@ class Kind(IntEnum):
     TICK = 2
 
 
+HEARD_MAX = 100
+"""What was said while others answered, so many messages back, is told to the agent when it returns."""
+
 TURN, OUT = Kind.TURN, Kind.OUT
 """For the path of every message: looking up an enum's member by name takes ten times as long."""
 
@@ -44,6 +48,8 @@ class Rare:
 
     paused_until: int | None = None
     """A pause that ends by itself."""
+    heard: Places = ()
+    """What the agent is not to answer, and has not been told yet: others spoke, or answered in its place."""
     asked: int = 0
     """Questions that the open turn has asked so far."""
     asking: bool = False
@@ -174,7 +180,7 @@ class Lane:
             return "running"
         if self.parked:
             return "parked"
-        if self.paused:
+        if self.is_paused(now):
             return "paused"
         if not self.pending:
             return "idle"
@@ -182,10 +188,14 @@ class Lane:
             return "ready"
         return "waiting" if self.has_open_batch else "gathering"
 
+    def is_paused(self, now: int) -> bool:
+        """A pause whose time is over has ended, whether or not somebody has noticed."""
+        return self.paused and (self.rare.paused_until is None or self.rare.paused_until > now)
+
     def held_by(self, worker: str, epoch: int, last: int) -> bool:
         """The fence. An owner may come back to a lane that it lost in between, hence the epoch; an out lane's lease
-        goes on from delivery to delivery, and somebody else may end a batch, hence its own end."""
-        return self.owner == worker and self.epoch == epoch and self.done_seq < last
+        goes on from delivery to delivery, and somebody else may end or dissolve a batch, hence its own end."""
+        return self.owner == worker and self.epoch == epoch and self.done_seq < last <= self.claim_seq
 
     # Transitions, in the order a message meets them.
 
@@ -242,6 +252,45 @@ class Lane:
         self.rare = replace(self.rare, on_busy_of_route=policy.on_busy)
         return replace(policy, on_busy=on_busy)
 
+    def hear(self) -> int:
+        """Somebody spoke who is not to be answered: it gets its place, and the agent is told with its next turn."""
+        seq = self.arrive_settled()
+        self._keep_for_the_agent(seq)
+        return seq
+
+    def leave_to_others(self, places: Sequence[int], first_at: int) -> None:
+        """These wait no more, as somebody else answers; the agent is told of them, too. `first_at`: of the next."""
+        for place in places:
+            self._set_aside(place, place)
+        self._keep_for_the_agent(*places)
+        self.first_at = first_at
+
+    def _keep_for_the_agent(self, *places: int) -> None:
+        heard = self.rare.heard
+        for place in places[-HEARD_MAX:]:
+            heard = added(heard, place, place)
+        self.rare = replace(self.rare, heard=newest(heard, HEARD_MAX))
+
+    @property
+    def heard_places(self) -> Sequence[int]:
+        """What to tell the agent with the open batch: all that was said before the first message it leaves out."""
+        left_out = next(self.waiting_places, self.next_seq + 1)
+        return [place for low, high in self.rare.heard for place in range(low, high + 1) if place < left_out]
+
+    def forget_heard(self, through: int) -> None:
+        self.rare = replace(self.rare, heard=beyond(self.rare.heard, through))
+
+    def wait_for_more(self, now: int) -> bool:
+        """The person is typing: the quiet window starts anew, within max wait. False: nothing gathers."""
+        if self.first_at is None or self.state(now) != "gathering":
+            return False
+        assert self.ready_at is not None
+        quiet_at = self.policy.ready_at(self.first_at, now, self.waiting)
+        if quiet_at <= self.ready_at:
+            return False
+        self.ready_at = quiet_at
+        return True
+
     def note_late(self) -> None:
         """Whether the message that just arrived is to be refused. It is if a turn is open, by whoever holds it."""
         if self.policy.on_busy != "reject":
@@ -276,8 +325,12 @@ class Lane:
 
     def _wake_by(self, at: int | None) -> None:
         """Lazy debounce: `due_at` only ever moves forward here; a claimer that comes too early re-arms it."""
-        if at is None or self.owner is not None or self.paused or self.parked:
+        if at is None or self.owner is not None or self.parked:
             return
+        if self.paused:
+            at = self._after_the_pause(at)
+            if at is None:
+                return
         if self.due_at is None or at < self.due_at:
             self.due_at = at
 
@@ -363,8 +416,11 @@ class Lane:
         self.claim_seq = through
         self.first_at = first_at
 
-    def dissolve(self, first_at: int, now: int) -> None:
-        """The turn is superseded, but not its messages: they wait again, ahead of those that came since."""
+    def dissolve(self, first_at: int, now: int, *, still_runs: bool = False) -> None:
+        """The turn is superseded, but not its messages: they wait again, ahead of those that came since.
+
+        `still_runs`: by somebody else's word; whoever runs it is fenced, and still has to let go.
+        """
         quiet_at = now if self.ready_at is None or not self.waiting else self.ready_at
         if self.pending >= self.policy.batch_max:
             quiet_at = min(quiet_at, now)
@@ -374,7 +430,10 @@ class Lane:
         self.first_at = first_at
         self.late_seq = None
         self._ask_no_more()
-        self._let_go(now)
+        if still_runs:
+            self._rearm(now)
+        else:
+            self._let_go(now)
 
     def ask(self, expires_at: int | None) -> None:
         """The open turn asks one more question."""
@@ -481,8 +540,9 @@ class Lane:
             self._let_go(now)
 
     def renew(self) -> None:
-        """The next turn starts a new session."""
+        """The next turn starts a new session, which is not told of what was said before."""
         self.renewed = self.owner is not None
+        self.forget_heard(self.next_seq)
 
     def unpark(self, now: int) -> None:
         self.parked = False
@@ -490,13 +550,20 @@ class Lane:
         self.retry_at = now
         self._rearm(now)
 
-    def pause(self, now: int) -> None:
+    def pause(self, now: int, until: int | None = None) -> None:
         self.paused = True
+        self.rare = replace(self.rare, paused_until=until)
         self._rearm(now)
 
     def resume(self, now: int) -> None:
         self.paused = False
+        self.rare = replace(self.rare, paused_until=None)
         self._rearm(now)
+
+    def _after_the_pause(self, at: int) -> int | None:
+        """When a paused lane may start what could start at `at`. None: once somebody resumes it."""
+        until = self.rare.paused_until
+        return None if until is None else max(at, until)
 
     def _let_go(self, now: int) -> None:
         self.owner = None
@@ -505,11 +572,12 @@ class Lane:
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:
-        """Restore: due if and only if something waits and nobody holds, pauses or parks the lane."""
+        """Restore: due if and only if something waits, and nobody holds or parks the lane or pauses it for good."""
         if self.next_seq == self.done_seq:
             self.due_at = self.first_at = self.ready_at = self.retry_at = None
-        elif self.owner is not None or self.paused or self.parked:
+        elif self.owner is not None or self.parked:
             self.due_at = None
         else:
             runs_at = self.runs_at
-            self.due_at = None if runs_at is None else max(now, runs_at)
+            due_at = None if runs_at is None else max(now, runs_at)
+            self.due_at = due_at if due_at is None or not self.paused else self._after_the_pause(due_at)

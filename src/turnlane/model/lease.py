@@ -36,6 +36,8 @@ class Lease:
     session: Session | None = None
     answers: tuple[Answer, ...] = ()
     """To what earlier runs of this turn asked, in order."""
+    heard: tuple[Message, ...] = ()
+    """What others said in the agent's place, and has to be known to answer the batch."""
 
     @property
     def took_over(self) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from turnlane.errors import InvalidMessage
 from turnlane.model.value import value
 
-MessageOutcome = Literal["superseded", "refused", "dropped", "answer", "command"]
+MessageOutcome = Literal["superseded", "refused", "dropped", "answer", "command", "heard"]
 """Of a message that is in no turn. The others have the outcome of their turn."""
 
 Role = Literal["person", "business", "operator"]

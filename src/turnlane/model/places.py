@@ -19,6 +19,15 @@ def beyond(places: Places, place: int) -> Places:
     return tuple((max(low, place + 1), high) for low, high in places if high > place)
 
 
+def newest(places: Places, most: int) -> Places:
+    """The last `most` of them."""
+    surplus = count(places) - most
+    if surplus <= 0:
+        return places
+    (low, high), *rest = places
+    return ((low + surplus, high), *rest) if surplus <= high - low else newest(tuple(rest), most)
+
+
 def count(places: Places) -> int:
     return sum(high - low + 1 for low, high in places)
 

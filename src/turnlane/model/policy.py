@@ -85,6 +85,8 @@ class Policy:
     """How many may leave at once after a while in which nothing did."""
     on_ask: OnAsk = "set_aside"
     """Whether a turn that waits for an answer keeps its slot."""
+    takeover_ms: int = 3_600_000
+    """How long the agent is silent once somebody of the business spoke. 0: it goes on."""
 
     @property
     def queue(self) -> Queue:

@@ -39,6 +39,7 @@ class Turn:
     epoch: int
     channel: str
     messages: Sequence[Message]
+    """What is to be answered; and, by their `role`, what others said meanwhile in the agent's place."""
     session: str | None = None
     """The agent's own handle, as saved by the last turn that was answered."""
     answers: Sequence[Answer] = ()
@@ -52,8 +53,11 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """All that was said, one message a line."""
-        return "\n".join(message.text for message in self.messages)
+        """All that was said, one message a line; what others said in the agent's place is marked so."""
+        return "\n".join(
+            message.text if message.role == "person" else f"[{message.role}] {message.text}"
+            for message in self.messages
+        )
 
     def show(self, text: str) -> None:
         """Let the person see what there is of the answer so far, if the channel can show it; the latest text counts.

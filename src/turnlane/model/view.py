@@ -42,6 +42,8 @@ class LaneView:
     """Of this conversation alone, set by an operator. None: as its route says."""
     gone: str | None = None
     """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
+    paused_until: int | None = None
+    """When a pause ends by itself; None if it does not, or the lane is not paused."""
 
     @property
     def is_ending(self) -> bool:
@@ -70,6 +72,7 @@ class LaneView:
             claim_seq=lane.claim_seq,
             on_busy=lane.rare.on_busy,
             gone=lane.rare.gone,
+            paused_until=lane.rare.paused_until if lane.is_paused(now) else None,
         )
 
 

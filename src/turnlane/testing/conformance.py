@@ -54,6 +54,7 @@ TERM_MS = 1_000
 ALICE, BOB = "site/alice", "site/bob"
 AT_ONCE = Policy(debounce_ms=0)
 GATHER = Policy(debounce_ms=300, max_wait_ms=700)
+TAKEOVER_MS = 400
 PATIENCE_SECONDS = 10
 
 
@@ -63,6 +64,22 @@ def arrival(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE,
 
 def answer(text: str | Sequence[str] | None = "hi", session: str | None = None, tokens: int = 0) -> Replied:
     return Replied(Reply(text, session, Usage(input_tokens=tokens)))
+
+
+def by_the_business(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE) -> Arrival:
+    message = Message(channel_of(conversation), origin_id, conversation, "Anna", "hello", role="business")
+    return Arrival(message, replace(policy, takeover_ms=TAKEOVER_MS))
+
+
+def by_hand(id_: str, conversation: str = ALICE, *, text: str = "by hand") -> Message:
+    return Message(channel_of(conversation), id_, conversation, "operator", text, role="operator")
+
+
+def told(lease: Lease) -> list[str]:
+    """All that the agent is told, in order: what it is to answer, and (in brackets) what others said."""
+    heard = {message.seq: f"({message.origin_id})" for message in lease.heard}
+    said = {message.seq: message.origin_id for message in lease.messages}
+    return [words for _, words in sorted((heard | said).items())]
 
 
 def origin_ids(lease: Lease) -> list[str]:
@@ -1407,6 +1424,181 @@ class BackendConformance:
         assert (await lane_of(backend)).state == "paused"
         assert await backend.resume(ALICE)
         assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    async def test_a_pause_with_an_end_ends_by_itself_if_something_waits(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        until = clock.now() + TAKEOVER_MS
+        assert await backend.pause(ALICE, until=until)
+        lane = await lane_of(backend)
+        assert (lane.state, lane.paused_until, lane.due_at) == ("paused", until, until)
+        assert await backend.claim(worker, Kind.TURN) == []
+        await pass_time(TAKEOVER_MS + 10)
+        assert (await lane_of(backend)).state == "ready"
+        assert dict((await backend.counts()).lanes) == {"ready": 1}
+        assert origin_ids(await claim_one(backend, worker)) == ["m-1"]
+        resumed = [each.event for each in await backend.events() if each.event.name == "lane.resumed"]
+        assert [event.facts["by"] for event in resumed] == ["time"]
+
+    async def test_a_waiting_claim_is_woken_by_the_end_of_a_pause(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.pause(ALICE, until=clock.now() + TAKEOVER_MS)
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        await pass_time(TAKEOVER_MS + 10)
+        [lease] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert origin_ids(lease) == ["m-1"]
+
+    async def test_what_comes_after_a_pause_has_ended_is_not_held_up_by_it(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer())
+        await backend.pause(ALICE, until=clock.now() + TAKEOVER_MS)
+        await pass_time(TAKEOVER_MS + 10)
+        assert (await lane_of(backend)).state == "idle"
+        await accept(backend, arrival("m-2"))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2"]
+
+    # Others who answer -----------------------------------------------------------------------------------------------
+
+    async def test_what_was_said_during_a_takeover_reaches_the_agent_afterwards_in_order_in_one_turn(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), by_the_business("b-2"), arrival("m-3"), arrival("m-4"))
+        await accept(backend, by_the_business("b-5"), arrival("m-6"))
+        assert await backend.claim(worker, Kind.TURN) == []
+        assert (await lane_of(backend)).pending == 2, "m-4, for which the agent returns, and m-6"
+        await pass_time(TAKEOVER_MS + 10)
+        lease = await claim_one(backend, worker)
+        assert told(lease) == ["(m-1)", "(b-2)", "(m-3)", "m-4", "(b-5)", "m-6"]
+        assert [message.role for message in lease.heard] == ["person", "business", "person", "business"]
+        await backend.commit(lease, answer("welcome back"))
+        [delivery] = await backend.deliveries(ALICE)
+        assert delivery.in_reply_to == ("m-4", "m-6")
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert dict(story.outcomes) == dict.fromkeys((1, 2, 3, 5), "heard")
+        await accept(backend, arrival("m-7"))
+        assert told(await claim_one(backend, worker)) == ["m-7"], "nothing is told twice"
+
+    async def test_two_never_answer_one_message(self, backend: Backend, clock: Clock, pass_time: PassTime) -> None:
+        """A turn that runs when somebody of the business speaks is over, and its messages wait for the agent."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        running = await claim_one(backend, worker)
+        await accept(backend, by_the_business("b-2"))
+        assert [lane.is_over for lane in await backend.busy(worker)] == [True]
+        await pass_time(TAKEOVER_MS + 10)
+        assert await backend.claim(worker, Kind.TURN) == [], "not while the agent may still be at it"
+        assert (await backend.commit(running, answer("too late"))).verdict == "superseded"
+        assert await backend.deliveries(ALICE) == []
+        again = await claim_one(backend, worker)
+        assert (told(again), again.number, again.attempt) == (["m-1", "(b-2)"], 2, 1)
+
+    async def test_a_word_of_the_business_alone_starts_nothing(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        assert await accept(backend, by_the_business("b-1")) == [Acceptance("accepted", 1)]
+        assert await accept(backend, by_the_business("b-1")) == [Acceptance("duplicate", 1)]
+        lane = await lane_of(backend)
+        assert (lane.state, lane.pending, lane.due_at) == ("paused", 0, None)
+        await pass_time(TAKEOVER_MS + 10)
+        assert (await lane_of(backend)).state == "idle"
+        assert await backend.claim(worker, Kind.TURN) == []
+
+    async def test_each_further_word_starts_the_silence_anew_and_none_cuts_a_pause_short(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"), by_the_business("b-2"))
+        first = (await lane_of(backend)).paused_until or 0
+        await pass_time(100)
+        await accept(backend, by_the_business("b-3"))
+        second = (await lane_of(backend)).paused_until or 0
+        assert second >= first + 100
+        await backend.pause(ALICE, until=second + 60_000)
+        await accept(backend, by_the_business("b-4"))
+        assert (await lane_of(backend)).paused_until == second + 60_000
+        await backend.pause(ALICE)
+        await accept(backend, by_the_business("b-5"))
+        lane = await lane_of(backend)
+        assert (lane.state, lane.paused_until, lane.due_at) == ("paused", None, None)
+
+    async def test_what_the_business_said_is_told_again_to_a_turn_that_failed_or_lost_its_worker(
+        self, backend: Backend, clock: Clock, pass_time: PassTime, open_again: OpenAgain
+    ) -> None:
+        await accept(backend, by_the_business("b-1"), arrival("m-2"))
+        await backend.resume(ALICE)
+        other = backend if open_again is None else await open_again()
+        lease = await claim_one(other, worker := await joined(other, clock))
+        assert told(lease) == ["(b-1)", "m-2"]
+        await other.commit(lease, RetryLater(clock.now(), "boom"))
+        assert told(await claim_one(other, worker)) == ["(b-1)", "m-2"]
+        await expire(backend, pass_time)
+        assert told(await claim_one(backend, await joined(backend, clock))) == ["(b-1)", "m-2"]
+
+    async def test_an_answer_by_hand_leaves_once_and_the_agent_knows_it(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        assert await backend.say(by_hand("h-1")) is None, "there is no such conversation"
+        await accept(backend, arrival("m-1"))
+        assert await backend.say(by_hand("h-1", text="I am Anna")) == Acceptance("accepted", 2)
+        assert await backend.say(by_hand("h-1", text="I am Anna")) == Acceptance("duplicate", 2)
+        [delivery] = await backend.deliveries(ALICE)
+        assert (delivery.kind, delivery.text, delivery.turn, delivery.in_reply_to) == (
+            "operator",
+            "I am Anna",
+            None,
+            (),
+        )
+        assert (await lane_of(backend)).state == "paused"
+        await send_everything(backend, worker)
+        assert await texts_sent(backend) == ["I am Anna"]
+        await backend.resume(ALICE)
+        lease = await claim_one(backend, worker)
+        assert (told(lease), lease.heard[0].role) == (["m-1", "(h-1)"], "operator")
+
+    async def test_an_answer_by_hand_need_not_take_over(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await backend.say(by_hand("h-1"), takes_over=False)
+        await accept(backend, arrival("m-2"))
+        assert (await backend.commit(lease, answer())).verdict == "answered"
+        assert told(await claim_one(backend, worker)) == ["(h-1)", "m-2"]
+
+    async def test_who_is_typing_is_waited_for_within_max_wait(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        assert not await backend.typing(ALICE), "nobody has said anything yet"
+        await accept(backend, arrival("m-1", policy=GATHER))
+        first = await lane_of(backend)
+        await pass_time(100)
+        assert await backend.typing(ALICE)
+        later = (await lane_of(backend)).ready_at or 0
+        assert later >= (first.ready_at or 0) + 100
+        await pass_time(200)
+        await backend.typing(ALICE)
+        await pass_time(200)
+        await backend.typing(ALICE)
+        assert (await lane_of(backend)).ready_at == (first.first_at or 0) + GATHER.max_wait_ms
+
+    async def test_typing_holds_up_nothing_that_is_ready_runs_or_is_paused(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        assert not await backend.typing(ALICE)
+        await claim_one(backend, await joined(backend, clock))
+        assert not await backend.typing(ALICE)
+        await accept(backend, arrival("b-1", BOB, GATHER))
+        await backend.pause(BOB)
+        assert not await backend.typing(BOB)
 
     async def test_a_parked_lane_waits_for_an_operator_and_counts_anew(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)

@@ -81,7 +81,12 @@ MUTANTS = (
         "self.owner == worker and self.epoch == epoch",
         "True",
     ),
-    Mutant("a lease that went on still settles the last delivery", f"{LANE}.held_by", " and self.done_seq < last", ""),
+    Mutant(
+        "a lease that went on still settles the last delivery",
+        f"{LANE}.held_by",
+        "self.done_seq < last <= self.claim_seq",
+        "last <= self.claim_seq",
+    ),
     Mutant("a claim keeps the epoch", f"{LANE}.claim", "self.epoch += 1", "self.epoch = max(1, self.epoch)"),
     Mutant(
         "losing the owner grows the epoch",
@@ -103,7 +108,7 @@ MUTANTS = (
         "self._wake_by(self.runs_at)",
         "self._wake_by(self.runs_at); self.due_at = now if self.owner else self.due_at",
     ),
-    Mutant("a message wakes a lane that is paused", f"{LANE}._wake_by", "self.paused or ", ""),
+    Mutant("a message wakes a lane that is paused", f"{LANE}._wake_by", "if self.paused:", "if False:"),
     Mutant(
         "a message wakes a lane that is parked",
         f"{LANE}.arrive",
@@ -247,6 +252,47 @@ MUTANTS = (
     Mutant("a new session is the old one", f"{TRANSACTION}._do", "self._rows.drop_sessions(lane)", "pass"),
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
+    # Others who answer
+    Mutant(
+        "an agent answers what was taken over",
+        f"{TRANSACTION}._take_over",
+        "if lane.has_open_batch:",
+        "if False:",
+    ),
+    Mutant("a turn that was taken over may still write", f"{LANE}.held_by", " <= self.claim_seq", ""),
+    Mutant(
+        "the next turn starts while the one taken over still runs",
+        f"{TRANSACTION}._take_over",
+        "still_runs=lane.owner is not None",
+        "still_runs=False",
+    ),
+    Mutant("a word of the business is answered", f"{TRANSACTION}._accept", 'message.role != "person"', "False"),
+    Mutant("a word of the business is told twice", f"{TRANSACTION}._answer", "if lease.heard:", "if False:"),
+    Mutant("a word of the business is forgotten", f"{LANE}.hear", "self._keep_for_the_agent(seq)", "pass"),
+    Mutant(
+        "what was left to others is forgotten", f"{LANE}.leave_to_others", "self._keep_for_the_agent(*places)", "pass"
+    ),
+    Mutant("others are heard too early", f"{LANE}.heard_places", "if place < left_out", ""),
+    Mutant("max wait remembers what was left to others", f"{LANE}.leave_to_others", "self.first_at = first_at", "pass"),
+    Mutant("an answer by hand is given twice", f"{TRANSACTION}.say", "if seen is not None:", "if False:"),
+    Mutant(
+        "a further word cuts a pause short", f"{TRANSACTION}._take_over", "max(until, lane.rare.paused_until)", "until"
+    ),
+    Mutant(
+        "a further word gives a pause an end",
+        f"{TRANSACTION}._take_over",
+        "elif lane.rare.paused_until is not None:",
+        "elif setattr(lane, 'rare', replace(lane.rare, paused_until=lane.rare.paused_until or 1)) is None:",
+    ),
+    Mutant("a pause never ends", f"{LANE}._after_the_pause", "None if until is None else max(at, until)", "None"),
+    Mutant("a pause ends early", f"{LANE}._after_the_pause", "max(at, until)", "at"),
+    Mutant("whoever types is not waited for", f"{LANE}.wait_for_more", "self.ready_at = quiet_at", "pass"),
+    Mutant(
+        "whoever types is waited for without end",
+        f"{LANE}.wait_for_more",
+        "self.policy.ready_at(self.first_at, now, self.waiting)",
+        "now + self.policy.debounce_ms",
+    ),
     # Operators
     Mutant("a retry on demand waits all the same", f"{LANE}.hurry", "self.retry_at = now", "pass"),
     Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(", "(lambda *_, **__: None)("),

@@ -218,6 +218,14 @@ class SqliteBackend:
         held: bool = await self._call(Transaction.hold_outbox, (lease,), [(TURN, lease.key), (OUT, lease.key)])
         return held
 
+    async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
+        said: Acceptance | None = await self._call(Transaction.say, (message, takes_over))
+        return said
+
+    async def typing(self, conversation: str) -> bool:
+        waits: bool = await self._call(Transaction.typing, (conversation,))
+        return waits
+
     # Steering
 
     async def answer(self, conversation: str, text: str, *, by: str = "operator") -> bool:
@@ -236,8 +244,8 @@ class SqliteBackend:
         done: bool = await self._call(Transaction.skip, (conversation, kind))
         return done
 
-    async def pause(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        done: bool = await self._call(Transaction.pause, (conversation, kind))
+    async def pause(self, conversation: str, kind: Kind = Kind.TURN, *, until: int | None = None) -> bool:
+        done: bool = await self._call(Transaction.pause, (conversation, kind, until))
         return done
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:

@@ -349,7 +349,7 @@ FROM worker AS w ORDER BY w.alive_until DESC
 SELECT CASE
         WHEN owner IS NOT NULL THEN 'running'
         WHEN parked THEN 'parked'
-        WHEN paused THEN 'paused'
+        WHEN paused AND coalesce(more ->> '$[6].paused_until', ?1 + 1) > ?1 THEN 'paused'
         WHEN next_seq = done_seq THEN 'idle'
         WHEN claim_seq > done_seq THEN iif(retry_at <= ?1, 'ready', 'waiting')
         ELSE iif(ready_at <= ?1, 'ready', 'gathering') END AS state,

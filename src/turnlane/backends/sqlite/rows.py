@@ -227,8 +227,9 @@ class SqliteRows:
         self._origins.pop((message.channel, message.origin_id), None)
 
     def settle_messages(self, lane: StoredLane, first: int, last: int, outcome: MessageOutcome) -> None:
-        for seq in range(first, last + 1):
-            self._believed.messages.pop((lane.id, seq), None)
+        if outcome != "heard":
+            for seq in range(first, last + 1):
+                self._believed.messages.pop((lane.id, seq), None)
         self._settlements.append((outcome, lane.id, first, last))
 
     def message_outcome(self, lane: StoredLane, seq: int) -> MessageOutcome | None:
@@ -254,7 +255,10 @@ class SqliteRows:
 
     def messages_at(self, lane: StoredLane, places: Sequence[int]) -> Sequence[Message]:
         self._read_messages([(lane, places)])
-        return [self._message(lane.id, seq) for seq in places]
+        return [message for seq in places if (message := self._kept(lane.id, seq)) is not None]
+
+    def _kept(self, lane: int, seq: int) -> Message | None:
+        return self._believed.messages.get((lane, seq)) or self._messages.get((lane, seq))
 
     def _message(self, lane: int, seq: int) -> Message:
         return self._believed.messages.get((lane, seq)) or self._messages[lane, seq]

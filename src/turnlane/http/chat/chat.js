@@ -2,7 +2,7 @@
 
 import * as store from "./store.js";
 import { focusList, onList, showConnection, showLines, showList, titleOf, toTheEnd } from "./view.js";
-import { Sender, Stream, fetchHistory } from "./wire.js";
+import { Sender, Stream, fetchHistory, reportTyping } from "./wire.js";
 
 const byId = (id) => document.getElementById(id);
 const text = byId("text");
@@ -88,7 +88,8 @@ function settle(token, reply) {
   const answered = new Set(reply.in_reply_to);
   store.changeConversation(token, (each) => {
     each.after = Math.max(each.after, reply.seq);
-    each.pending = each.pending.filter((id) => !answered.has(id));
+    // Once a person answers, nobody sees the agent at work: it is silent for a while.
+    each.pending = reply.kind === "operator" ? [] : each.pending.filter((id) => !answered.has(id));
   });
   store.noteLast(token, reply);
   for (const line of linesOf(token)) if (answered.has(line.id)) line.state = "done";
@@ -291,7 +292,10 @@ byId("composer").addEventListener("submit", (event) => {
   say(words);
 });
 
-text.addEventListener("input", noteDraft);
+text.addEventListener("input", () => {
+  noteDraft();
+  if (text.value.trim() && store.conversation(open)?.pending.length) reportTyping(open);
+});
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();

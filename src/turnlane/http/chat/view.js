@@ -113,7 +113,7 @@ function remarkOn({ state, connected, refused, kind, ends }) {
   if (state === "sending") return connected ? "sending…" : "kept, will be sent";
   if (state === "refused") return `not taken: ${refused}`;
   if (state === "given_up") return "could not be answered";
-  if (state === "waiting" && ends) return "stored";
+  if ((state === "waiting" || state === "kept") && ends) return "stored";
   if (kind === "operator") return "by a person";
   return "";
 }

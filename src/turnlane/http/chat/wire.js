@@ -5,6 +5,7 @@ import { channel } from "./store.js";
 
 const base = `/channels/${encodeURIComponent(channel)}`;
 const requestMostMs = 20_000;
+const typingEveryMs = 1_000;
 const retryFirstMs = 400;
 const retryMostMs = 8_000;
 
@@ -44,6 +45,21 @@ async function post({ id, conversation, text }) {
     // No answer, or half of one: the server may have the line or not, and the same id makes asking again safe.
     return {};
   }
+}
+
+let reported = -Infinity;
+
+// As long as what was said before gathers, the server waits for who is typing. A hint: if it gets lost, nothing is.
+export function reportTyping(conversation) {
+  const now = performance.now();
+  if (now - reported < typingEveryMs) return;
+  reported = now;
+  fetch(base, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ conversation, typing: true }),
+    signal: AbortSignal.timeout(requestMostMs),
+  }).catch(() => {});
 }
 
 // One line after the other, so that they are stored in the order in which they were typed.

@@ -61,7 +61,9 @@ def check_lane(view: LaneView, lane: Account, latest_now: int) -> None:
 
 
 def check_gathering(view: LaneView, lane: Account) -> None:
-    if lane.claimable and view.state != "ready":
+    if view.state == "paused":
+        require(lane.paused, "only who was paused is", view, lane)
+    elif lane.claimable and view.state != "ready":
         require_same(view.state, "waiting" if lane.batch else "gathering", "a lane says what it waits for")
     if lane.kind is Kind.TURN:
         first = lane.waiting[0] if lane.waiting else None

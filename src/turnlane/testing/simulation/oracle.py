@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
-from turnlane.backends.transaction import SKIPPED
+from turnlane.backends.transaction import SKIPPED, TAKEN_OVER
 from turnlane.model import notice
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id, question_id
+from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id, operator_id, question_id
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
@@ -145,6 +145,7 @@ class Account:
     user: str = ""
     epoch: int = 0
     paused: bool = False
+    paused_until: int | None = None
     parked: bool = False
     shown_under: int | None = None
     """Of an outbox: the epoch of the turn whose holder holds it too, to show what there is of the answer."""
@@ -154,12 +155,15 @@ class Account:
     """Told by an operator, whatever the route says."""
     on_busy_of_route: OnBusy | None = None
     """What the route said last since then."""
+    heard: list[Message] = field(default_factory=list)
+    """Not to be answered, and not told to the agent yet."""
 
     def __repr__(self) -> str:
         waiting = [item.seq for item in self.waiting]
         return (
             f"{self.kind.name} lane of {self.key}: waiting {waiting} until {self.quiet_at}, {self.holder}, "
-            f"{self.batch}, epoch {self.epoch}, paused {self.paused}, parked {self.parked}, {self.policy}"
+            f"{self.batch}, epoch {self.epoch}, paused {self.paused} until {self.paused_until}, parked {self.parked}, "
+            f"{self.policy}"
         )
 
     @property
@@ -175,12 +179,29 @@ class Account:
 
     @property
     def claimable(self) -> bool:
+        """Now, or by itself at some time."""
         waits_for_ever = self.batch is not None and self.batch.again_at == NEVER
-        return self.pending > 0 and not (self.holder or self.paused or self.parked or waits_for_ever)
+        paused_for_good = self.paused and self.paused_until is None
+        return self.pending > 0 and not (self.holder or paused_for_good or self.parked or waits_for_ever)
 
     @property
     def startable_at(self) -> int:
-        return self.batch.again_at if self.batch else self.quiet_at
+        ready_at = self.batch.again_at if self.batch else self.quiet_at
+        return max(ready_at, self.paused_until) if self.paused and self.paused_until is not None else ready_at
+
+    def is_paused(self, now: int) -> bool:
+        return self.paused and not (self.paused_until is not None and self.paused_until <= now)
+
+    def pause(self, until: int | None) -> None:
+        self.paused, self.paused_until = True, until
+
+    def resume(self) -> None:
+        self.paused, self.paused_until = False, None
+
+    @property
+    def told(self) -> tuple[Message, ...]:
+        """Of what was heard: what belongs before the first message that still waits."""
+        return tuple(message for message in self.heard if not self.waiting or message.seq < self.waiting[0].seq)
 
     @property
     def most(self) -> int:
@@ -344,7 +365,7 @@ class Oracle:
                 self.events["worker.lost"] += 1
         orphans = [lane for lane in self._accounts() if lane.holder and self.workers[lane.holder.worker].dead]
         require_same(answer, len(orphans), "reap says how many lanes it took back")
-        for lane in orphans:
+        for lane in sorted(orphans, key=lambda lane: lane.kind is not Kind.OUT):
             if lane.batch is None and lane.holder is not None:
                 self._heard_the_end(lane, lane.holder.epoch)
             else:
@@ -383,6 +404,9 @@ class Oracle:
         self.messages.setdefault(key, []).append(stored)
         if arrival.command is not None:
             self._obeyed(lane, stored, arrival.command, arrival.policy, now)
+            return Acceptance("accepted", stored.seq)
+        if message.role != "person":
+            self._heard(lane, stored, arrival.policy.takeover_ms, now)
             return Acceptance("accepted", stored.seq)
         if self._heard_as_answer(lane, stored, message.answers, now):
             return Acceptance("accepted", stored.seq)
@@ -497,22 +521,23 @@ class Oracle:
             case "new":
                 self.sessions = {place: session for place, session in self.sessions.items() if place[0] != lane.key}
                 self.sessions_until[lane.key] = lane.opened
+                lane.heard = []
                 if lane.holder is not None:
                     lane.holder.renewed = True
                 elif lane.batch is not None:
                     self.sessions_until[lane.key] = lane.opened - 1
                 return notice.NEW
             case "pause":
-                lane.paused = True
+                lane.pause(None)
                 self.events["lane.paused"] += 1
                 return notice.PAUSED
             case "resume":
-                lane.paused = False
+                lane.resume()
                 self.events["lane.resumed"] += 1
                 return notice.RESUMED
             case "status":
                 since = now - lane.holder.since if lane.holder else None
-                halted = "parked" if lane.parked else "paused" if lane.paused else None
+                halted = "parked" if lane.parked else "paused" if lane.is_paused(now) else None
                 return notice.status(running_ms=since, waiting=len(lane.waiting), halted=halted)
             case "usage":
                 return notice.usage(self.sessions.get((lane.key, lane.policy.agent)))
@@ -534,6 +559,74 @@ class Oracle:
         self.outcomes.update({(lane.key, item.seq): "superseded" for item in lane.waiting})
         lane.waiting, lane.late = [], []
         return True
+
+    # Others who answer
+
+    def said(self, message: Message, now: int, *, takes_over: bool, answer: Acceptance | None) -> None:
+        lane = self.accounts.get((Kind.TURN, message.conversation))
+        known = self.origins.get((message.channel, message.origin_id))
+        if lane is None:
+            require_same(answer, None, "nobody answers where nobody spoke")
+        elif known is not None:
+            require_same(answer, Acceptance("duplicate", known), "an answer by hand is given once")
+            self.events["message.duplicate"] += 1
+        else:
+            stored = replace(message, seq=lane.arrived + 1, accepted_at=now)
+            require_same(answer, Acceptance("accepted", stored.seq), "an answer by hand is kept for the agent")
+            self.origins[message.channel, message.origin_id] = stored.seq
+            self.messages[lane.key].append(stored)
+            out = self._account(Kind.OUT, lane.key, lane.policy)
+            id_ = operator_id(lane.key, message.origin_id)
+            delivery = Delivery(id_, lane.key, message.text, "operator", seq=out.arrived + 1, queued_at=now)
+            self._gather_delivery(out, delivery, lane.policy, now)
+            self._heard(lane, stored, lane.policy.takeover_ms if takes_over else 0, now)
+
+    def _heard(self, lane: Account, message: Message, takeover_ms: int, now: int) -> None:
+        if takeover_ms:
+            self._taken_over(lane, now)
+            self._paused_at_least(lane, now + takeover_ms, now)
+        lane.arrived += 1
+        lane.heard.append(message)
+        self.outcomes[lane.key, message.seq] = "heard"
+        self.events["message.heard"] += 1
+
+    def _taken_over(self, lane: Account, now: int) -> None:
+        """No turn goes on, and of all that waits only the last is still for the agent to answer."""
+        if lane.batch is not None:
+            self._record(lane, "superseded", now, cause=TAKEN_OVER.cause)
+            self.events["turn.superseded"] += 1
+            if lane.holder is not None:
+                self._let_go(lane, "superseded", by_commit=False)
+                lane.holder = lane.former  # as with a stop
+            lane.wait_again(now)
+            lane.batch = None
+        while len(lane.waiting) > 1:
+            message = lane.waiting.pop(0)
+            assert isinstance(message, Message)
+            lane.heard.append(message)
+            self.outcomes[lane.key, message.seq] = "heard"
+        lane.heard.sort(key=lambda message: message.seq)
+
+    def _paused_at_least(self, lane: Account, until: int, now: int) -> None:
+        if lane.is_paused(now) and lane.paused_until is None:
+            return
+        later = lane.paused_until if lane.is_paused(now) else None
+        lane.pause(max(until, later or 0))
+        self.events["lane.paused"] += 1
+
+    def typed(self, key: str, now: int, *, answer: bool) -> None:
+        """Whoever is typing is waited for, but not longer than max wait."""
+        lane = self.accounts.get((Kind.TURN, key))
+        quiet_at = 0
+        if lane is not None and lane.claimable and not lane.is_paused(now) and lane.batch is None:
+            first = lane.waiting[0]
+            assert isinstance(first, Message)
+            if lane.quiet_at > now and len(lane.waiting) < lane.most:
+                quiet_at = min(now + lane.policy.debounce_ms, first.accepted_at + lane.policy.max_wait_ms)
+        waits = lane is not None and quiet_at > lane.quiet_at
+        require_same(answer, waits, "who is typing is waited for, within max wait", lane)
+        if lane is not None and waits:
+            lane.quiet_at = quiet_at
 
     def _refused(self, messages: Sequence[Message], why: str, policy: Policy, now: int) -> None:
         key, first = messages[0].conversation, messages[0].seq
@@ -680,6 +773,9 @@ class Oracle:
         lane = self.accounts[kind, lease.key]
         lane.epoch += 1
         self._noticed_the_time(lane, now)
+        if lane.paused:
+            lane.resume()
+            self.events["lane.resumed"] += 1
         lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
         if lane.batch is None:
             lane.open_batch()
@@ -714,6 +810,7 @@ class Oracle:
             delivery=delivery,
             session=None if delivery else self.sessions.get((lane.key, lane.policy.agent)),
             answers=tuple(asked.answer for asked in lane.batch.questions if asked.answer is not None),
+            heard=lane.told,
         )
 
     # Commit
@@ -780,6 +877,7 @@ class Oracle:
     def _end(self, lane: Account, lease: Lease, outcome: Outcome, now: int) -> Verdict:
         match outcome:
             case Replied(reply, through):
+                lane.heard = [message for message in lane.heard if message not in lease.heard]
                 return self._answered(lane, self._steered_into(lane, lease, through), reply, now)
             case Delivered(receipt):
                 return self._settled(lane, "sent", now, by_commit=True, receipt=receipt)
@@ -1001,7 +1099,7 @@ class Oracle:
             attempt=lane.attempts,
             epoch=holder.epoch,
             worker=holder.worker or None,
-            agent=lane.policy.agent if cause in {"stopped", SKIPPED} else holder.agent,
+            agent=lane.policy.agent if cause in {"stopped", SKIPPED, TAKEN_OVER.cause} else holder.agent,
             started_at=holder.since,
             ended_at=now,
             cause=cause,
@@ -1166,15 +1264,15 @@ class Oracle:
             lane.holder = lane.former  # as with a stop
         lane.batch = None
 
-    def paused(self, kind: Kind, key: str, *, answer: bool) -> None:
+    def paused(self, kind: Kind, key: str, until: int | None, *, answer: bool) -> None:
         self._steered("lane.paused", kind, key, answer)
         if answer:
-            self.accounts[kind, key].paused = True
+            self.accounts[kind, key].pause(until)
 
     def resumed(self, kind: Kind, key: str, *, answer: bool) -> None:
         self._steered("lane.resumed", kind, key, answer)
         if answer:
-            self.accounts[kind, key].paused = False
+            self.accounts[kind, key].resume()
 
     def _steered(self, event: str, kind: Kind, key: str, answer: bool) -> None:
         require_same(answer, (kind, key) in self.accounts, "only a lane that exists is paused or resumed")

@@ -113,6 +113,8 @@ class World:
         """How often a turn ends for now by asking."""
         self._pressing = self._chance.choice((0.0, 0.05, 0.2))
         """How often it is a button that was pressed."""
+        self._business = self._chance.choice((0.0, 0.0, 0.03, 0.15))
+        """How often somebody of the business writes."""
         self._policies = {key: self._any_policy(key) for key in CONVERSATIONS}
         self._workers: list[SimulatedWorker] = []
         self._sent: list[Arrival] = []
@@ -131,7 +133,7 @@ class World:
             self.people_write: 18,
             self.a_worker_claims: 24,
             self.a_worker_finishes: 26,
-            self.a_worker_shows_an_answer: 6,
+            self.a_worker_shows_an_answer: 9,
             self.workers_renew: 7,
             self.somebody_reaps: 6,
             self.time_passes: 12,
@@ -141,7 +143,7 @@ class World:
             self.a_claim_waits: 3,
             self.calls_travel_together: 3,
             self.a_worker_asks_again: 3,
-            self.a_worker_refuses_who_came_late: 3,
+            self.a_worker_refuses_who_came_late: 5,
             self.a_worker_asks: 3,
             self.an_operator_answers: 1,
             self.a_worker_freezes: 2,
@@ -149,6 +151,8 @@ class World:
             self.a_worker_leaves: 1,
             self.the_wall_clock_jumps: 1,
             self.an_operator_steers: 3,
+            self.an_operator_speaks: 1,
+            self.somebody_types: 3,
             self.an_operator_looks: 1,
             self.an_operator_tells_a_lane_how_to_behave: 1,
             self.an_operator_decides_about_a_dead_letter: 3,
@@ -210,6 +214,8 @@ class World:
         message = Message(channel, f"m-{number}", key, self._chance.choice(PEOPLE), said, files)
         if self._chance.random() < self._pressing:
             message = replace(message, answers=self._any_button(key))
+        if self._chance.random() < self._business:
+            message = replace(message, role="business")
         self._sent.append(Arrival(message, self._policies[key], command))
         return self._sent[-1]
 
@@ -249,6 +255,7 @@ class World:
             deliver_for_ms=chance.choice((3_000, 86_400_000)),
             send_every_ms=every_ms,
             send_burst=burst,
+            takeover_ms=chance.choice((0, 2_000, 10_000, 10_000)),
         )
 
     # Workers
@@ -308,9 +315,9 @@ class World:
         if self._oracle.sessions_are_shared or self._oracle.limits != NO_LIMITS:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
-        # Who is refused at the door, or gives a command, wakes nobody.
-        message = replace(arrival.message, answers=None)
-        arrival = replace(arrival, message=message, policy=replace(arrival.policy, on_full="store"), command=None)
+        # Who is refused at the door, gives a command, or is of the business, wakes nobody.
+        message = replace(arrival.message, role="person", answers=None)
+        arrival = Arrival(message, replace(arrival.policy, on_full="store"))
         self._sent[-1] = arrival
         if self._chance.random() < 0.5:
             arrival = replace(arrival, policy=replace(arrival.policy, debounce_ms=0))
@@ -453,6 +460,7 @@ class World:
 
     def _any_outcome(self, lease: Lease) -> Outcome:
         later = self._clock.now() + self._chance.choice((0, 800, 1_500, 4_000))
+        waiting = self._oracle.accounts[lease.kind, lease.key].waiting
         endings: list[tuple[Outcome, int]] = [
             (RetryLater(later, "boom"), 15),
             (RetryLater(later, "later", counts=False), 5),
@@ -471,7 +479,7 @@ class World:
             endings += [
                 (Replied(self._any_reply(lease)), 50),
                 (Replied(self._any_reply(lease), self._steered_through(lease)), 10),
-                (Superseded(set_aside=False, cause="interrupted"), 10),
+                (Superseded(set_aside=False, cause="interrupted"), 15 if waiting else 3),
                 (Superseded(set_aside=True, cause="rolled back"), 5),
                 (Asks(*self._any_question(lease)), self._asking),
             ]
@@ -588,7 +596,9 @@ class World:
     async def _steer(self, verb: str, kind: Kind, key: str) -> None:
         match verb:
             case "pause":
-                self._oracle.paused(kind, key, answer=await self._backend.pause(key, kind))
+                ms = self._chance.choice((None, 1_000, 5_000, 20_000))
+                until = None if ms is None else self._clock.now() + ms
+                self._oracle.paused(kind, key, until, answer=await self._backend.pause(key, kind, until=until))
             case "retry":
                 self._oracle.hurried(kind, key, self._clock.now(), answer=await self._backend.retry(key, kind))
             case "skip":
@@ -641,6 +651,27 @@ class World:
             self._note("drop", key, place, done)
             self._oracle.delivery_dropped(key, place, now, answer=done)
             self.tally["delivery dropped"] += done
+
+    async def an_operator_speaks(self) -> None:
+        """By hand; at times the same twice."""
+        key, number = self._chance.choice(CONVERSATIONS), self._chance.randrange(30)
+        channel, takes_over = key.partition("/")[0], self._chance.random() < 0.3
+        message = Message(channel, f"by-hand-{number}", key, "operator", f"answer {number}", role="operator")
+        answer = await self._backend.say(message, takes_over=takes_over)
+        self._note("answer by hand", message.id, key, takes_over, answer)
+        self.tally["answered by hand"] += answer is not None
+        self._oracle.said(message, self._clock.now(), takes_over=takes_over, answer=answer)
+
+    async def somebody_types(self) -> None:
+        """Mostly somebody who has said something already."""
+        gathering = [view.conversation for view in self._views if view.state == "gathering"]
+        key = self._chance.choice([*gathering * 4, *CONVERSATIONS])
+        if self._chance.random() < 0.5:
+            self._clock.advance(300)
+        waits = await self._backend.typing(key)
+        self._note("typing", key, waits)
+        self.tally["waited for typing"] += waits
+        self._oracle.typed(key, self._clock.now(), answer=waits)
 
     async def an_operator_looks(self) -> None:
         await check_overview(self._oracle, self._backend)
