@@ -332,6 +332,37 @@ async def test_what_was_seen_of_a_stopped_answer_disappears(site: Site, browser:
     await page.until(IS_WHOLE)
 
 
+ASKING = """
+import json, sys
+turn = json.load(sys.stdin)["turn"]
+if not turn["answers"]:
+    print(json.dumps({"ask": {"text": "Deploy now?", "options": ["yes", "no"]}}))
+else:
+    print(json.dumps({"text": f"You said {turn['answers'][0]['text']}."}))
+"""
+OPTIONS = "[...document.querySelectorAll('.options button')].map((each) => each.textContent).join()"
+
+
+async def test_a_question_has_buttons_until_it_is_answered(site: Site, browser: Browser) -> None:
+    server = await start(site, command=[sys.executable, "-c", ASKING])
+    page = await opened(browser, server)
+    await say(page, "deploy")
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await page.until(f"!({ANSWERING})")  # it is the person's turn
+    server.kill()
+    await server.ended()
+    await page.until(LOST)
+    await server.start()
+    await server.ready()
+    await page.until(CONNECTED)
+    await page.reload()
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await page.run("document.querySelector('.options button').click()")
+    await shows(page, "deploy", "Deploy now?", "yes", "You said yes.")
+    await page.until(f"{OPTIONS} === ''")
+    await page.until(f"!({ANSWERING})")
+
+
 async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(
     site: Site, outside: Outside, browser: Browser
 ) -> None:

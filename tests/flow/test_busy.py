@@ -162,6 +162,44 @@ async def test_an_agent_that_fails_to_take_more_gets_it_in_the_next_turn_and_har
         assert await world.desk.has(2) == ["re: tea", "re: with milk"]
 
 
+async def test_a_reply_function_takes_what_was_said_meanwhile_when_it_asks_for_more(world: World) -> None:
+    begun, may_look = asyncio.Event(), asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        begun.set()
+        await may_look.wait()
+        more = [message.text for message in await turn.more()]
+        return f"{turn.text} + {more} + {list(await turn.more())}"
+
+    async with world.working(answer):
+        await world.say("alice", "one", policy=STEER)
+        await begun.wait()
+        await world.say("alice", "two", "three", policy=STEER)
+        may_look.set()
+        assert await world.desk.has(1) == ["one + ['two', 'three'] + []"]
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [(turn.first, turn.last, turn.outcome) for turn in story.turns] == [(1, 3, "answered")]
+    assert story.deliveries[0].in_reply_to == ("m-1", "m-2", "m-3")
+
+
+async def test_there_is_no_more_for_a_turn_that_is_not_steered(world: World) -> None:
+    begun, may_look = asyncio.Event(), asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        begun.set()
+        await may_look.wait()
+        return f"{turn.text} + {list(await turn.more())}"
+
+    async with world.working(answer):
+        await world.say("alice", "one")
+        await begun.wait()
+        await world.say("alice", "two")
+        may_look.set()
+        assert await world.desk.has(2) == ["one + []", "two + []"]
+
+
 async def test_an_agent_that_knows_nothing_of_steering_collects(world: World) -> None:
     agent = Thinker()
     async with world.working(agent):

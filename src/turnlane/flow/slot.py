@@ -17,6 +17,7 @@ from turnlane.flow.run_turn import cause_of
 from turnlane.flow.stream import Stream, Streams
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.message import Message
 from turnlane.model.question import Answer
 from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Stage, Turn
 
@@ -104,8 +105,8 @@ class Slot:
                 self._task.get_loop().call_soon_threadsafe(self._show, turn, text)
 
     def _show(self, turn: Turn, text: str) -> None:
-        lease = self.lease
-        if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
+        lease = self._lease_of(turn)
+        if lease is None:
             return  # as above: that run is over
         if self._stream is None:
             self._stream = self._streams.begin(lease)
@@ -114,12 +115,33 @@ class Slot:
     async def ask(
         self, turn: Turn, text: str, options: Sequence[str], timeout: float | None, number: int | None
     ) -> Answer:
-        lease = self.lease
-        if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
+        lease = self._lease_of(turn)
+        if lease is None:
             raise RuntimeError("nobody can be asked any more: this run of the turn is over")
         if self._asker is None:
             self._asker = Asker(lease, self, self._backend, self._clock)
         return await self._asker.ask(text, options, timeout, number)
+
+    async def more(self, turn: Turn) -> Sequence[Message]:
+        lease = self._lease_of(turn)
+        if lease is None or lease.policy.on_busy != "steer":
+            return ()
+        try:
+            waiting = await self._backend.waiting(lease.key)
+        except BackendUnavailable:
+            return ()  # nothing is lost: it waits, for the next look or the next turn
+        fresh = [message for message in waiting if message.seq > self.steered_through]
+        if not fresh or self._lease_of(turn) is not lease:
+            return ()
+        self.steered_through = fresh[-1].seq
+        return fresh
+
+    def _lease_of(self, turn: Turn) -> Lease | None:
+        """None: that run is over, and whoever asks for it is a late part of its agent."""
+        lease = self.lease
+        if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
+            return None
+        return lease
 
     @property
     def is_seen(self) -> bool:

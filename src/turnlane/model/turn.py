@@ -27,6 +27,8 @@ class Stage(Protocol):
         self, turn: Turn, text: str, options: Sequence[str], timeout: float | None, number: int | None
     ) -> Answer: ...
 
+    async def more(self, turn: Turn) -> Sequence[Message]: ...
+
 
 @value
 class Turn:
@@ -86,6 +88,14 @@ class Turn:
         if self.stage is None:
             raise RuntimeError("nobody can be asked: this turn was not made by a worker")
         return await self.stage.ask(self, text, options, timeout, number)
+
+    async def more(self) -> Sequence[Message]:
+        """With `on_busy = "steer"`: take what was said since the turn began, or since this was last asked, into it.
+
+        It is answered with this turn, from its commit on; a run that fails before leaves it waiting, and the next run
+        may take it again. Empty with any other policy.
+        """
+        return () if self.stage is None else await self.stage.more(self)
 
 
 @value

@@ -22,9 +22,10 @@ const known = new Map(); // lines the server has, by token, as far as they were 
 
 function draw() {
   const current = store.conversation(open);
-  const waits = connected && current?.pending.length > 0 && !linesOf(open).some((line) => line.partial);
+  const asked = linesOf(open).at(-1)?.kind === "question" && !store.unsent(open).length; // then it is the person's turn
+  const waits = connected && current?.pending.length > 0 && !asked && !linesOf(open).some((line) => line.partial);
   showList(store.conversations(), { open, connected });
-  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit });
+  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit, choose: answer });
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
 }
@@ -85,7 +86,8 @@ function removePreviews(token, which = () => true) {
 }
 
 function settle(token, reply) {
-  const answered = new Set(reply.in_reply_to);
+  // A question answers nothing: what it is about still waits.
+  const answered = new Set(reply.kind === "question" ? [] : reply.in_reply_to);
   store.changeConversation(token, (each) => {
     each.after = Math.max(each.after, reply.seq);
     // Once a person answers, nobody sees the agent at work: it is silent for a while.
@@ -94,7 +96,7 @@ function settle(token, reply) {
   store.noteLast(token, reply);
   for (const line of linesOf(token)) if (answered.has(line.id)) line.state = "done";
   // Asked in another tab, or answered before the server's word that it is stored came through.
-  if (token === open && reply.in_reply_to.some((id) => !isKnown(token, id))) refresh(token);
+  if (token === open && (reply.kind === "question" || reply.in_reply_to.some((id) => !isKnown(token, id)))) refresh(token);
 }
 
 const reading = new Map(); // whether it was asked for again while it was read, by token
@@ -184,8 +186,11 @@ const sender = new Sender({
   },
 });
 
-function say(words) {
-  const line = { id: store.randomId(16), conversation: open, text: words, at: Date.now() };
+// The button of a question answers that question and no other, however late or often it is pressed.
+const answer = (question, option) => say(option, { answers: question.id });
+
+function say(words, more = {}) {
+  const line = { id: store.randomId(16), conversation: open, text: words, at: Date.now(), ...more };
   store.addUnsent(line);
   store.noteLast(open, { ...line, from: "visitor" });
   draw();

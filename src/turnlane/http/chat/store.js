@@ -82,9 +82,9 @@ export function removeConversation(token) {
   };
 }
 
-export function noteLast(token, { from, text, at }) {
+export function noteLast(token, { from, text, at, kind }) {
   changeConversation(token, (each) => {
-    each.last = { from, text: text.slice(0, snippetMost), at: new Date(at).getTime() };
+    each.last = { from, text: text.slice(0, snippetMost), at: new Date(at).getTime(), kind };
     if (from === "visitor") each.first ||= each.last.text;
   });
 }

@@ -56,11 +56,14 @@ function timeElement(date, text) {
 
 // The lines of the open conversation
 
-export function showLines(said, { connected, answering, edit }) {
+export function showLines(said, { connected, answering, edit, choose }) {
   const before = lines.lastElementChild?.dataset.key;
-  arrange(lines, withDays(said.map((line) => ({ ...line, connected }))), makeLine, (item, line) => {
+  // A question is open until the person says something.
+  const lastSaid = said.findLastIndex((line) => line.from === "visitor");
+  const asOpen = (line, place) => ({ ...line, connected, isOpen: line.options?.length > 0 && place > lastSaid });
+  arrange(lines, withDays(said.map(asOpen)), makeLine, (item, line) => {
     if (line.day) item.replaceChildren(element("span", "", line.day));
-    else fillLine(item, line, edit);
+    else fillLine(item, line, edit, choose);
   });
   byId("empty").hidden = said.length > 0;
   byId("answering").hidden = !answering;
@@ -84,11 +87,11 @@ function withDays(said) {
 
 function makeLine(line) {
   if (line.day) return element("li", "day");
-  return element("li", `line ${line.from}`, element("div", "words"), element("div", "about"));
+  return element("li", `line ${line.from}`, element("div", "words"), element("div", "options"), element("div", "about"));
 }
 
-function fillLine(item, line, edit) {
-  const [words, about] = item.children;
+function fillLine(item, line, edit, choose) {
+  const [words, options, about] = item.children;
   const date = new Date(line.at);
   item.classList.toggle("turned", line.turned);
   item.classList.toggle("partial", Boolean(line.partial));
@@ -97,6 +100,7 @@ function fillLine(item, line, edit) {
   item.dataset.state = line.state ?? "";
   item.dataset.kind = line.kind ?? "";
   if (words.textContent !== line.text) words.textContent = line.text;
+  options.replaceChildren(...(line.isOpen ? line.options : []).map((option) => optionButton(option, line, choose)));
   const remark = remarkOn(line);
   about.replaceChildren();
   about.hidden = !line.ends && !remark;
@@ -107,6 +111,13 @@ function fillLine(item, line, edit) {
     again.addEventListener("click", () => edit(line));
     about.append(" ", again);
   }
+}
+
+function optionButton(option, line, choose) {
+  const button = element("button", "", option);
+  button.type = "button";
+  button.addEventListener("click", () => choose(line, option));
+  return button;
 }
 
 function remarkOn({ state, connected, refused, kind, ends }) {
@@ -146,7 +157,7 @@ export function showList(conversations, { open, connected }) {
     time: each.last ? shortTime(new Date(each.last.at)) : "",
     at: each.last?.at,
     unread: each.after > each.seen,
-    answering: connected && each.pending.length > 0,
+    answering: connected && each.pending.length > 0 && each.last?.kind !== "question",
     isOpen: each.token === open,
   }));
   arrange(list, items, makeEntry, fillEntry);

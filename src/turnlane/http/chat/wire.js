@@ -29,12 +29,12 @@ export async function fetchHistory(token) {
   return answer.json();
 }
 
-async function post({ id, conversation, text }) {
+async function post({ id, conversation, text, answers }) {
   try {
     const answer = await fetch(base, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ id, conversation, text }),
+      body: JSON.stringify({ id, conversation, text, answers }),
       signal: AbortSignal.timeout(requestMostMs),
     });
     if (answer.status === 202) return { stored: true };
