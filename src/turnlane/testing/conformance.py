@@ -1791,7 +1791,9 @@ class BackendConformance:
         await backend.commit(await claim_one(backend, worker), answer(["one", "two", "three"]))
         await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("410", gone=True), take_next=True)
         assert (await lane_of(backend)).gone == "410"
-        await backend.commit(await claim_one(backend, worker), answer("four"))
+        running = await claim_one(backend, worker)
+        assert not await backend.hold_outbox(running), "nor is an answer shown there"
+        await backend.commit(running, answer("four"))
         assert await backend.claim(worker, Kind.OUT) == []
         failed = [(view.text, view.cause) for view in await backend.deliveries(ALICE) if view.state == "failed"]
         assert failed == [("one", "410"), ("two", "410"), ("three", "410"), ("four", "410")]

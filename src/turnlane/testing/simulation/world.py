@@ -472,7 +472,7 @@ class World:
             endings += [
                 (Delivered(self._chance.choice((None, f"receipt-{lease.first}"))), 60),
                 (RetryLater(later, "no answer", in_doubt=True), 10),
-                (RetryLater(later, "slow down", holds_account=True), 8),
+                (RetryLater(later + self._chance.choice((0, 10_000)), "slow down", holds_account=True), 10),
                 (GaveUp("nobody is there", gone=True), 3),
             ]
         else:
@@ -634,9 +634,11 @@ class World:
             self.tally["dead letter dropped"] += dropped
 
     async def an_operator_decides_about_a_delivery(self) -> None:
-        """Mostly about one that was not sent; sometimes about any, or one that there never was."""
+        """Mostly about one that was not sent, first of all where one is held; sometimes about any, or none at all."""
         views = [view for views in self._oracle.deliveries.values() for view in views]
-        named = [(view.conversation, view.seq) for view in views if view.state != "sent"]
+        held = [lane for lane in self._oracle.accounts.values() if lane.kind is Kind.OUT and lane.parked]
+        named = [(lane.key, item.seq) for lane in held if lane.batch for item in (*lane.batch.items, *lane.waiting[:1])]
+        named = named or [(view.conversation, view.seq) for view in views if view.state != "sent"]
         if not named or self._chance.random() < 0.1:
             named = [(self._chance.choice(CONVERSATIONS), self._chance.choice((1, 2, 3)))]
         key, place = self._chance.choice(named)
