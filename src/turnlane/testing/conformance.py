@@ -1805,6 +1805,15 @@ class BackendConformance:
         assert await texts_sent(backend) == ["five"]
         assert await texts_sent(backend, BOB) == ["five"]
 
+    async def test_a_question_to_who_is_gone_fails_like_everything_else(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-2", policy=replace(AT_ONCE, max_batch=1)))
+        await backend.commit(await claim_one(backend, worker), answer("one"))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), GaveUp("410", gone=True))
+        lease = await claim_one(backend, worker)
+        await backend.ask(lease, 1, Question("Deploy now?", ("yes", "no")))
+        assert [view.state for view in await backend.deliveries(ALICE)] == ["failed", "failed"]
+
     async def test_resending_tries_again_to_reach_who_was_gone(
         self, backend: Backend, clock: Clock, open_again: OpenAgain
     ) -> None:

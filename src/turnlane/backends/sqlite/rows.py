@@ -336,7 +336,7 @@ class SqliteRows:
 
     def _write_deliveries(self) -> None:
         """What this transaction has gathered of them, before one of them is read or changed by its place."""
-        for name in ("insert_delivery", "insert_question", "settle_delivery"):
+        for name in ("insert_delivery", "insert_delivery_with_options", "settle_delivery"):
             self._write(name, self._writes.pop(name, []))
 
     def add_turn(self, lane: StoredLane, turn: TurnView) -> None:
