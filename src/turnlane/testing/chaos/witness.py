@@ -111,7 +111,7 @@ async def _ended(task: asyncio.Task[Any]) -> float | None:
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            if not task.cancel():
+            if not task.cancel() and told_at is None:
                 # It ended at this very moment, before it could be told. As without a witness, its answer is void.
                 raise
             told_at = told_at or time.monotonic()
