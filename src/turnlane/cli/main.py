@@ -34,7 +34,7 @@ VERBS = {
     "skip": "Give up what a conversation is stuck in.",
     "policy": "Set how one conversation treats what comes while a turn runs.",
     "migrate": "Bring the store to this version's schema.",
-    "simulate": "Try to break the engine in virtual time.",
+    "simulate": "Try to break the engine, or a bot of your own.",
     "bench": "Measure the engine against the limit of its store.",
 }
 """Each verb is `turnlane.cli.<verb>:command`. The sentences stand here so that --help imports none of them."""
