@@ -302,7 +302,7 @@ class Evidence:
         repeated = sum(count > 1 for count in times.values())
         differing = sum(len(each) > 1 for each in answers.values())
         if repeated:
-            yield f"{repeated} turns ran more than once, as they do if a worker is lost or a run fails"
+            yield f"{repeated} turns ran more than once, as they do if a worker is lost, a run fails, or it asked"
         if differing:
             yield (
                 f"{differing} of them answered differently the second time: what a run does outside of its answer "
