@@ -319,10 +319,25 @@ def test_an_operator_answers_the_question_that_a_turn_waits_with() -> None:
     again = call("answer", "site/alice", "1")
     assert again.exit_code == 1
     assert "no turn of site/alice waits for an answer; `turnlane show site/alice`" in again.stderr
-    assert "Deploy now?" in call("show", "site/alice").stdout
+    shown = call("show", "site/alice").stdout
+    assert "Deploy now?" in shown
+    assert " no  (answers turn 1)" in shown
 
 
 def test_nobody_is_answered_where_nobody_asks() -> None:
     lived(idle)
     assert call("answer", "site/alice", "yes").exit_code == 1
     assert "no conversation 'site/bob'" in call("answer", "site/bob", "yes").stderr
+
+
+def test_what_waits_for_an_answer_says_so_and_how_to_give_it() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "deploy", id="m-1")
+        await life.end(Asks(1, Question("Deploy now?", ("yes", "no"))))
+
+    lived(story)
+    waits = explained("site:m-1")["waits"]
+    assert (waits["reason"], waits["next"]) == ("answer", "turnlane answer site/alice TEXT")
+    assert "turn 1 waits for the answer to 'Deploy now?'" in waits["text"]
+    call("answer", "site/alice", "no")
+    assert [step["name"] for step in explained("site:m-1")["steps"]] == ["stored", "asked", "attempt", "answer"]

@@ -14,6 +14,7 @@ from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.question import Answer, QuestionView
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
 from turnlane.settings import Settings
 
@@ -94,6 +95,10 @@ def _happened(story: Story) -> Iterator[Line]:
         if message.role != "operator":
             yield _message(message, story.outcomes.get(message.seq))
     yield from map(_attempt, story.attempts)
+    # What the person answered is a message of theirs, and told as such.
+    for asked in story.questions:
+        if asked.answer is not None and not _is_said(asked.answer, asked.answered_at, story):
+            yield _answer(asked, asked.answer)
     for turn in story.turns:
         aside = sum(turn.first <= seq <= turn.last for seq in story.outcomes)
         yield _turn(turn, turn.last - turn.first + 1 - aside)
@@ -117,6 +122,18 @@ def _message(message: Message, outcome: MessageOutcome | None) -> Line:
     note = ", ".join(filter(None, [who, files, OUTCOMES[outcome] if outcome else ""]))
     colour = "cyan" if message.role == "person" else "magenta"
     return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), note, colour)
+
+
+def _is_said(answer: Answer, at: int | None, story: Story) -> bool:
+    said = [message for message in story.messages if story.outcomes.get(message.seq) == "answer"]
+    return any((message.accepted_at, message.sender) == (at, answer.by) for message in said)
+
+
+def _answer(asked: QuestionView, answer: Answer) -> Line:
+    if answer.text is None:
+        return Line(asked.answered_at or 0, 0, "--", f"nobody answered turn {asked.turn} in time", colour="yellow")
+    note = f"answers turn {asked.turn}"
+    return Line(asked.answered_at or 0, 0, one_line(answer.by or "--"), one_line(answer.text), note, "cyan")
 
 
 def _attempt(attempt: AttemptView) -> Line:

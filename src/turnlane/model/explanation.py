@@ -8,6 +8,7 @@ from typing import Literal
 
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.question import Answer, QuestionView
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.value import value
@@ -18,6 +19,8 @@ StepName = Literal[
     "stored",
     "gathered",
     "attempt",
+    "asked",
+    "answer",
     "turn",
     "tokens",
     "answered",
@@ -36,7 +39,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
 
-Reason = Literal["quiet", "run", "retry", "worker", "paused", "parked"]
+Reason = Literal["quiet", "run", "retry", "answer", "worker", "paused", "parked"]
 
 
 @value
@@ -128,9 +131,7 @@ class _Told:
             yield from self._turn(turn, at)
             at = turn.ended_at
         if self.is_in_batch:
-            yield from _in_order(
-                at, [_attempt(each) for each in self._attempts(Kind.TURN, self._lane(Kind.TURN).number)]
-            )
+            yield from _in_order(at, self._tried(self._lane(Kind.TURN).number))
 
     def _stored(self) -> Iterator[Step]:
         message = self.message
@@ -143,12 +144,13 @@ class _Told:
         yield Step("stored", message.accepted_at, where, on_the_way if on_the_way >= 0 else None)
 
     def _turn(self, turn: TurnView, since: int) -> Iterator[Step]:
-        replies = [delivery for delivery in self.deliveries if delivery.turn == turn.number]
+        said = [delivery for delivery in self.deliveries if delivery.turn == turn.number]
+        replies = [delivery for delivery in said if delivery.kind != "question"]
         yield from _in_order(
             since,
             [
                 self._gathered(turn),
-                *map(_attempt, self._attempts(Kind.TURN, turn.number)),
+                *self._tried(turn.number),
                 *([_started(turn)] if turn.worker else []),
                 _ended(turn, says_something=bool(replies)),
                 *([_tokens(turn)] if turn.usage != NO_USAGE else []),
@@ -156,6 +158,13 @@ class _Told:
         )
         for delivery in replies:
             yield from self._delivery(delivery, turn.ended_at)
+
+    def _tried(self, turn: int) -> list[Step]:
+        """Runs that did not answer, and what the turn asked meanwhile."""
+        questions = [asked for asked in self.story.questions if asked.turn == turn]
+        steps = [*map(_asked, questions), *map(_attempt, self._attempts(Kind.TURN, turn))]
+        answers = [_answered(asked, asked.answer) for asked in questions if asked.answer is not None]
+        return sorted([*steps, *answers], key=lambda step: step.at)
 
     def _gathered(self, turn: TurnView) -> Step:
         batch = [message for message in self.story.messages if turn.first <= message.seq <= turn.last]
@@ -202,6 +211,10 @@ class _Told:
                 return Wait("run", f"{behind}{what} is under way: {by}", lane.claimed_at)
             case "gathering":
                 return Wait("quiet", "more may be said: it is answered once it is quiet", since, lane.ready_at)
+            case "waiting" if (asked := self._open_question(lane)) is not None:
+                text = f"{behind}{what} waits for the answer to {asked.question.text!r}"
+                until, answer = asked.question.expires_at, f"turnlane answer {lane.conversation} TEXT"
+                return Wait("answer", text, asked.asked_at, until, answer)
             case "waiting":
                 text = f"{behind}{what} failed and is tried again, as attempt {lane.attempt + 1}{cause}"
                 return Wait("retry", text, since_then, lane.retry_at, steering_command("retry", lane))
@@ -210,6 +223,10 @@ class _Told:
             case "paused":
                 return Wait("paused", "the lane is paused", since, lane.paused_until, go_on)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
+
+    def _open_question(self, lane: LaneView) -> QuestionView | None:
+        asked = [each for each in self.story.questions if each.turn == lane.number and lane.kind is Kind.TURN]
+        return asked[-1] if asked and asked[-1].answer is None else None
 
 
 def steering_command(verb: str, lane: LaneView) -> str:
@@ -233,6 +250,7 @@ def _attempt(attempt: AttemptView) -> Step:
         "retried": "failed",
         "released": "was given back",
         "lost": "was lost with its worker",
+        "asked": "asked, and was set aside until there is an answer",
         "parked": "could not run",
     }
     cause = f": {attempt.cause}" if attempt.cause else ""
@@ -241,6 +259,16 @@ def _attempt(attempt: AttemptView) -> Step:
     return Step(
         "attempt", attempt.at, f"{what} {attempt.attempt} {by} {ended.get(attempt.result, attempt.result)}{cause}"
     )
+
+
+def _asked(asked: QuestionView) -> Step:
+    options = f" ({', '.join(asked.question.options)})" if asked.question.options else ""
+    return Step("asked", asked.asked_at, f"asked the person: {asked.question.text}{options}")
+
+
+def _answered(asked: QuestionView, answer: Answer) -> Step:
+    text = "nobody answered in time" if answer.timed_out else f"{answer.by} answered: {answer.text}"
+    return Step("answer", asked.answered_at or asked.asked_at, text)
 
 
 def _started(turn: TurnView) -> Step:
