@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from tests.sqlite.arrivals import arrival
@@ -12,6 +13,7 @@ from tests.sqlite.conftest import Opens
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
+from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
 from turnlane.testing.doubles import VirtualClock
 
@@ -80,6 +82,26 @@ async def test_a_message_accepted_by_one_wakes_a_claim_that_waits_at_the_other(o
     await there.accept([arrival("alice", "m-1")])
     (lease,) = await asyncio.wait_for(claim, 5)
     assert lease.key == "desk/alice"
+
+
+async def test_a_queue_that_is_new_here_or_there_is_served_by_who_knew_of_one_only(opens: Opens) -> None:
+    here, there = await opens(), await opens()
+    await here.join("worker", TERM_MS)
+    one, two, three = (Policy(tenant=tenant, debounce_ms=0) for tenant in ("one", "two", "three"))
+
+    async def say(store: SqliteBackend, who: str, policy: Policy) -> None:
+        await store.accept([replace(arrival(who, f"m-{who}"), policy=policy)])
+
+    async def served(many: int) -> set[str]:
+        return {lease.policy.tenant for lease in await here.claim("worker", Kind.TURN, most=many)}
+
+    for number in range(4):
+        await say(there, f"user-{number}", one)
+    assert [await served(1), await served(1)] == [{"one"}, {"one"}]
+    await say(here, "somebody", two)
+    assert await served(2) == {"one", "two"}
+    await say(there, "somebody else", three)
+    assert await served(2) == {"one", "three"}
 
 
 async def test_a_change_made_by_one_is_noticed_by_who_watches_at_the_other(opens: Opens) -> None:

@@ -91,7 +91,7 @@ class MemoryRows:
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         held = [lane for lane in self.lanes.values() if lane.kind is kind and lane.owner is not None]
-        return [((lane.runs_under or lane.policy).queue, lane.runs_for) for lane in held]
+        return [lane.runs_as for lane in held]
 
     def served(self, kind: Kind) -> Mapping[str, int]:
         return self.turns_taken.get(kind, {})

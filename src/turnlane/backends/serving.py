@@ -61,12 +61,12 @@ class Serving:
         self._now = now
         self._limits = limits
         self._noted = noted
-        self._takers: list[Taker] = []
+        self.takers: list[Taker] = []
         self._shares: dict[Kind, Shares] = {}
 
     def take(self, taker: Taker) -> Taker:
         """Queue for what `serve` hands out at the end of the transaction."""
-        self._takers.append(taker)
+        self.takers.append(taker)
         return taker
 
     def serve(self) -> None:
@@ -123,7 +123,7 @@ class Serving:
         """Each taker once for each lane that it still wants."""
         waiting: dict[Kind, list[Taker]] = {}
         standing: dict[str, Standing] = {}
-        for taker in self._takers:
+        for taker in self.takers:
             worker = taker.worker
             if worker not in standing:
                 standing[worker] = self._standing(worker)
@@ -191,7 +191,7 @@ class Serving:
         return True
 
     def _write_leases(self) -> None:
-        takers = [taker for taker in self._takers if taker.lanes]
+        takers = [taker for taker in self.takers if taker.lanes]
         batches = iter(self._rows.batches([lane for taker in takers for lane in taker.lanes]))
         for taker in takers:
             taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]

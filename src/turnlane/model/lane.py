@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Literal
 
 from turnlane.model.places import Places, added, beyond, count, newest, outside
-from turnlane.model.policy import OnBusy, Policy
+from turnlane.model.policy import OnBusy, Policy, Queue
 from turnlane.model.value import value
 
 LaneState = Literal["idle", "gathering", "ready", "running", "waiting", "paused", "parked"]
@@ -109,7 +109,7 @@ class Lane:
     """Who spoke last: the next turn counts as theirs."""
     runs_under: Policy | None = None
     runs_for: str = ""
-    """Policy and user as they were at the last claim: what is said meanwhile may change both, but not who runs."""
+    """Policy and user as they were at the last claim, if what was said since has changed one of them."""
     renewed: bool = False
     """A new session was asked for while this turn runs: the one that it leaves is not kept."""
     rare: Rare = NOTHING_RARE
@@ -201,7 +201,9 @@ class Lane:
 
     def arrive(self, policy: Policy, now: int) -> int:
         """One more message (or delivery) waits. Returns its sequence number."""
-        self.policy = policy
+        if policy is not self.policy:
+            self._keep_who_runs()
+            self.policy = policy
         self.next_seq += 1
         first = self.first_at
         if first is None:
@@ -217,6 +219,24 @@ class Lane:
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
         self._wake_by(self.runs_at)
         return self.next_seq
+
+    def speaks(self, user: str) -> None:
+        """The next turn counts as theirs."""
+        if user != self.user:
+            self._keep_who_runs()
+            self.user = user
+
+    def _keep_who_runs(self) -> None:
+        """What is said meanwhile may change policy and user, but not of the turn that runs."""
+        if self.owner is not None and self.runs_under is None:
+            self.runs_under, self.runs_for = self.policy, self.user
+
+    @property
+    def runs_as(self) -> tuple[Queue, str]:
+        """Of a lane that is held: the queue and the user that it was claimed for."""
+        if self.runs_under is None:
+            return self.policy.queue, self.user
+        return self.runs_under.queue, self.runs_for
 
     def arrive_settled(self) -> int:
         """A message that has its outcome at once: it gets its place, and waits for nothing."""
@@ -347,7 +367,8 @@ class Lane:
         """Lease the lane. The batch is fixed by the first claim and stays over retries."""
         assert self.owner is None and self.next_seq > self.done_seq
         self.owner = worker
-        self.runs_under, self.runs_for = self.policy, self.user
+        if self.runs_under is not None:
+            self.runs_under, self.runs_for = None, ""
         self.claimed_at = now
         self.epoch += 1
         self.attempt += 1
@@ -400,7 +421,7 @@ class Lane:
         """Nothing is to be sent, so whoever runs the turn may hold the out lane and show its answer as it grows."""
         assert self.kind is OUT and self.owner is None and self.next_seq == self.done_seq
         self.owner = worker
-        self.runs_under, self.runs_for = self.policy, self.user
+        self.runs_under, self.runs_for = None, ""
         self.claimed_at = now
         self.epoch += 1
         self.rare = replace(self.rare, shows=turn_epoch)

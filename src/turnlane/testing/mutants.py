@@ -462,7 +462,7 @@ MUTANTS = (
         "self._used_up(lane, lease, outcome)",
         "lane.kind is OUT",
     ),
-    Mutant("take_next ignores pause", f"{TRANSACTION}._go_on", " and not lane.paused", ""),
+    Mutant("take_next ignores pause", f"{TRANSACTION}._may_go_on", "lane.paused or ", ""),
     Mutant(
         "giving up leaves the lane stuck",
         f"{TRANSACTION}._give_up",

@@ -67,6 +67,8 @@ class Policies:
         self._policies: dict[int, Policy] = {}
         self._numbers: dict[Policy, int] = {}
         self._same: dict[int, tuple[Policy, int]] = {}
+        self.queues: set[Queue] = set()
+        """Of all policies that this process has met."""
 
     def policy(self, number: int) -> Policy:
         if number not in self._policies:
@@ -86,6 +88,7 @@ class Policies:
     def _remember(self, policy: Policy, number: int) -> None:
         if len(self._same) >= POLICIES_KEPT_MAX:
             self._same.clear()
+        self.queues.add(policy.queue)
         # Hashing a policy is slow next to looking at its id; keeping the object keeps the id from being given away.
         self._same[id(policy)] = (policy, number)
 
@@ -99,6 +102,7 @@ class Policies:
         for number, text in self._execute(SQL["policies"], (max(self._policies, default=0),)):
             policy = _policy(text)
             self._policies[number] = policy
+            self.queues.add(policy.queue)
             self._numbers.setdefault(policy, number)
 
 
@@ -188,8 +192,8 @@ def steady_columns(lane: StoredLane, policies: Policies) -> Row:
 
 def runs_as(policy: int, more: str, policies: Policies) -> tuple[Queue, str]:
     """Of a lane that is held: the queue and the user that it was claimed for."""
-    _, _, _, _, under, user, _ = _more(more)
-    return policies.policy(policy if under is None else under).queue, user
+    _, _, _, user, under, runs_for, _ = _more(more)
+    return (policies.policy(policy).queue, user) if under is None else (policies.policy(under).queue, runs_for)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

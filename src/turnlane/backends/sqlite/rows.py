@@ -119,14 +119,24 @@ class SqliteRows:
     def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
         here: defaultdict[Queue, list[StoredLane]] = defaultdict(list)
         self._due_here = here
+        policy, add = None, None
         for lane in self._changed.values():
             if lane.kind is kind and lane.due_at is not None and lane.due_at <= now:
-                here[self._queue(lane)].append(lane)
+                if add is None or lane.policy is not policy:
+                    policy, add = lane.policy, here[self._queue(lane)].append
+                add(lane)
         if self._believed.nothing_due_before(kind) <= now:
-            for queue, due_at in queues_in_file(self._connection, kind):
-                if due_at <= now:
-                    here[queue] += ()
+            for queue in self._due_queues_in_file(kind, now):
+                here[queue] += ()
         return list(here)
+
+    def _due_queues_in_file(self, kind: Kind, now: int) -> Sequence[Queue]:
+        only = self._believed.only_queue(kind, self._policies)
+        if only is not None:
+            return [only]
+        queues = dict(queues_in_file(self._connection, kind))
+        self._believed.learn_queues(kind, queues)
+        return [queue for queue, due_at in queues.items() if due_at <= now]
 
     def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
         """Those of the file first: what became due in this very transaction is younger."""
@@ -145,7 +155,7 @@ class SqliteRows:
         for lane in self._changed.values():
             held.pop(lane.id, None)
             if lane.kind is kind and lane.owner is not None:
-                held[lane.id] = ((lane.runs_under or lane.policy).queue, lane.runs_for)
+                held[lane.id] = lane.runs_as
         return held.values()
 
     def served(self, kind: Kind) -> Mapping[str, int]:
@@ -381,7 +391,7 @@ class SqliteRows:
             lane.shared |= {row[1]} if row[9] else frozenset()
 
     def save_session(self, lane: StoredLane, agent: str, session: Session) -> None:
-        known = self.session(lane, agent)
+        known = lane.sessions.get(agent) if lane.sessions is not None else self.session(lane, agent)
         lane.sessions = {**(lane.sessions or {}), agent: session}
         if known is not None and known.handle == session.handle:
             self._writes["continue_session"].append(codec.continued_session_row(lane.id, agent, session))
@@ -474,10 +484,12 @@ class SqliteRows:
             self._connection.executemany(SQL[name], rows)
 
 
-def queues_in_file(connection: sqlite3.Connection, kind: Kind) -> Iterator[tuple[Queue, int]]:
-    """Each queue of the file in which lanes are due at some time, and when first."""
+def queues_in_file(
+    connection: sqlite3.Connection, kind: Kind, only: Queue | None = None
+) -> Iterator[tuple[Queue, int]]:
+    """Each queue of the file in which lanes are due at some time, and when first. `only`: there is no other."""
     queue = ""
-    while row := connection.execute(SQL["next_queue"], (kind, queue)).fetchone():
+    while queue != only and (row := connection.execute(SQL["next_queue"], (kind, queue)).fetchone()):
         queue, due_at = row
         yield queue, due_at
 

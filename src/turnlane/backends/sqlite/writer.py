@@ -177,7 +177,9 @@ class Writer:
                 held = self._believed.holds() if kind is Kind.OUT else {}
                 dues = [
                     max(due_at, held.get(tenant_of(queue), 0))
-                    for queue, due_at in queues_in_file(self._connection, kind)
+                    for queue, due_at in queues_in_file(
+                        self._connection, kind, self._believed.only_queue(kind, self._policies)
+                    )
                 ]
                 self._believed.learn_due(kind, min(dues, default=None))
         self._next_due = min((self._believed.nothing_due_before(kind) for kind in kinds), default=None)

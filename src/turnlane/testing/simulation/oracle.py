@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
-from turnlane.backends.transaction import SKIPPED, TAKEN_OVER
+from turnlane.backends.steering import SKIPPED
+from turnlane.backends.taking_over import TAKEN_OVER
 from turnlane.model import notice
 from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id, operator_id, question_id
