@@ -121,30 +121,42 @@ class Transaction(TakingOver, Asking):
             self._note("message.duplicate", message.conversation, message.id)
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
-        if lane.rare is not NOTHING_RARE:
-            lane.rare = replace(lane.rare, gone=None)  # whoever writes can be reached again, for all we know
-            policy = lane.stamped(policy)
         if command is not None:
-            return self._obey(lane, message, policy, command)
-        if message.role != "person":
-            return self._hear(lane, message, policy.takeover_ms)
-        if lane.rare.asking or message.answers is not None:
-            answered = self._take_as_answer(lane, message)
-            if answered is not None:
-                return answered
+            return self._obey(lane, message, self._stamped(lane, policy), command)
+        if lane.rare is not NOTHING_RARE or message.role != "person" or message.answers is not None:
+            policy = self._stamped(lane, policy)
+            accepted = self._accept_otherwise(lane, message, policy)
+            if accepted is not None:
+                return accepted
         if policy.on_full == "reject" and lane.pending >= policy.max_pending:
             return self._refuse_at_the_door(lane, message, policy)
-        lane.speaks(message.sender)
+        if message.sender != lane.user:
+            lane.speaks(message.sender)
         seq = lane.arrive(policy, self._now)
         if policy.on_busy == "reject" or lane.late_seq is not None:
             lane.note_late()
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
-        pending = lane.pending
-        self._note("message.accepted", lane.key, message.id, seq, pending)
+        pending = lane.pending if lane.aside else seq - lane.done_seq
+        self.noted.append(("message.accepted", lane.key, message.id, seq, pending))
         if pending > policy.max_pending:
             self._overflow(lane, pending, policy)
         return Acceptance("accepted", seq)
+
+    def _stamped(self, lane: Lane, policy: Policy) -> Policy:
+        """As this conversation follows it."""
+        if lane.rare is NOTHING_RARE:
+            return policy
+        lane.rare = replace(lane.rare, gone=None)  # whoever writes can be reached again, for all we know
+        return lane.stamped(policy)
+
+    def _accept_otherwise(self, lane: Lane, message: Message, policy: Policy) -> Acceptance | None:
+        """What is not to be answered: others speak, or the person answers. None: it is a message like any other."""
+        if message.role != "person":
+            return self._hear(lane, message, policy.takeover_ms)
+        if lane.rare.asking or message.answers is not None:
+            return self._take_as_answer(lane, message)
+        return None
 
     def _take_as_answer(self, lane: Lane, message: Message) -> Acceptance | None:
         """While a turn asks, what the person says is the answer. A button's answer is never anything else."""

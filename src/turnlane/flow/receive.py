@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from turnlane.backends.base import Arrival, Backend
 from turnlane.channels.base import Received
@@ -12,6 +12,12 @@ from turnlane.model.policy import Policy
 
 PolicyFor = Callable[[str], Policy]
 """The policy for a channel's messages."""
+
+ONE: Mapping[str, Received] = {
+    "accepted": Received(accepted=1),
+    "duplicate": Received(duplicates=1),
+    "rejected": Received(rejected=1),
+}
 
 
 async def receive(
@@ -24,5 +30,7 @@ async def receive(
         Arrival(message, policy_for(message.channel), command_in(message.text, commands)) for message in messages
     ]
     acceptances = await backend.accept(arrivals)
+    if len(acceptances) == 1:
+        return ONE[acceptances[0].verdict]
     verdicts = [acceptance.verdict for acceptance in acceptances]
     return Received(verdicts.count("accepted"), verdicts.count("duplicate"), verdicts.count("rejected"))

@@ -266,7 +266,9 @@ MUTANTS = (
         "still_runs=lane.owner is not None",
         "still_runs=False",
     ),
-    Mutant("a word of the business is answered", f"{TRANSACTION}._accept", 'message.role != "person"', "False"),
+    Mutant(
+        "a word of the business is answered", f"{TRANSACTION}._accept_otherwise", 'message.role != "person"', "False"
+    ),
     Mutant("a word of the business is told twice", f"{TRANSACTION}._answer", "if lease.heard:", "if False:"),
     Mutant("a word of the business is forgotten", f"{LANE}.hear", "self._keep_for_the_agent(seq)", "pass"),
     Mutant(
@@ -362,7 +364,7 @@ MUTANTS = (
         "out.withdraw(places[0], places[-1], self._now)",
         "pass",
     ),
-    Mutant("who is gone stays gone", f"{TRANSACTION}._accept", "gone=None", "gone=lane.rare.gone"),
+    Mutant("who is gone stays gone", f"{TRANSACTION}._stamped", "gone=None", "gone=lane.rare.gone"),
     Mutant(
         "an operator cannot reach who is gone",
         f"{TRANSACTION}.resend",
@@ -383,7 +385,9 @@ MUTANTS = (
     Mutant("a lease goes on though the account is held", f"{TRANSACTION}._may_go_on", "<= self._now", "<= 1 << 62"),
     # Questions
     Mutant("a question is asked with every run", f"{TRANSACTION}._ask", "if number > asked:", "if True:"),
-    Mutant("an answer is a turn of its own", f"{TRANSACTION}._accept", "if lane.rare.asking or", "if False and"),
+    Mutant(
+        "an answer is a turn of its own", f"{TRANSACTION}._accept_otherwise", "if lane.rare.asking or", "if False and"
+    ),
     Mutant(
         "any button answers any question", f"{TRANSACTION}._take_as_answer", "asked = asked and", "asked = asked or"
     ),

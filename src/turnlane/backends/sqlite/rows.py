@@ -136,6 +136,7 @@ class SqliteRows:
             return [only]
         queues = dict(queues_in_file(self._connection, kind))
         self._believed.learn_queues(kind, queues)
+        self._believed.learn_due(kind, min(queues.values(), default=None))
         return [queue for queue, due_at in queues.items() if due_at <= now]
 
     def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
