@@ -14,17 +14,20 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Attachment, Message, channel_of
-from turnlane.model.places import Places
+from turnlane.model.places import Places, beyond, count
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
-from turnlane.model.view import AttemptView, DeliveryView, TurnView
+from turnlane.model.view import AttemptView, Busy, DeliveryView, TurnView
 
 Row = Sequence[Any]
 
 NOTHING = -1
 """Written as NULL by the statements that are run for every message. Nothing that is stored can be this number."""
+
+NOTHING_ASIDE, NOTHING_RARE_HERE = "[[],", ",null]"
+"""How the column `more` begins and ends where a lane has neither."""
 
 POLICIES_KEPT_MAX = 1000
 """How many policy objects are known by their id."""
@@ -194,6 +197,16 @@ def runs_as(policy: int, more: str, policies: Policies) -> tuple[Queue, str]:
     """Of a lane that is held: the queue and the user that it was claimed for."""
     _, _, _, user, under, runs_for, _ = _more(more)
     return (policies.policy(policy).queue, user) if under is None else (policies.policy(under).queue, runs_for)
+
+
+def busy_from(row: Row, policies: Policies) -> Busy:
+    key, epoch, next_seq, claim_seq, done_seq, policy, more = row
+    waiting, has_asked = next_seq - claim_seq, False
+    if not more.startswith(NOTHING_ASIDE) or not more.endswith(NOTHING_RARE_HERE):
+        aside, *_, rare = _more(more)
+        waiting -= count(beyond(aside, claim_seq))
+        has_asked = rare is not None and rare.asked > 0
+    return Busy(key, epoch, waiting, policies.policy(policy).on_busy, claim_seq == done_seq, has_asked)
 
 
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:

@@ -340,6 +340,10 @@ WHERE t.outcome = 'dead_letter' AND (?1 IS NULL OR l.key = ?1) ORDER BY t.ended_
 SELECT l.key, l.kind, l.owner, l.epoch, l.claimed_at, w.alive_until
 FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL ORDER BY l.claimed_at
 
+-- name: view_busy
+-- Served by lane_owner.
+SELECT key, epoch, next_seq, claim_seq, done_seq, policy, more FROM lane WHERE owner = ? AND kind = 0
+
 -- name: view_workers
 SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id)
 FROM worker AS w ORDER BY w.alive_until DESC

@@ -165,12 +165,8 @@ class Views:
         return []
 
     def busy(self, worker: str) -> list[Busy]:
-        lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["lanes_of"], (worker,))]
-        turns = [lane for lane in lanes if lane.kind is Kind.TURN]
-        return [
-            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
-            for lane in turns
-        ]
+        """Asked ten times a second, so no more is read than is needed."""
+        return [codec.busy_from(row, self._policies) for row in self._execute(SQL["view_busy"], (worker,))]
 
     def waiting(self, conversation: str) -> list[Message]:
         rows = self._execute(SQL["view_lanes_of"], (conversation,))
