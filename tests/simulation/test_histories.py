@@ -37,7 +37,7 @@ async def every_history_holds(backend: str, seeds: range) -> None:
 
 async def test_everything_that_can_happen_does_happen() -> None:
     """A simulation that never crashes anybody proves nothing."""
-    history = await simulate_many(throwaway("memory://"), range(50))
+    history = await simulate_many(throwaway("memory://"), range(100))
     rare = {
         "accepted": 3_000,
         "duplicate": 1_000,

@@ -15,6 +15,7 @@ import turnlane
 ROOT = Path(__file__).parents[2]
 
 DOCUMENTED = [
+    "Answer",
     "Attachment",
     "Bot",
     "Command",
