@@ -13,11 +13,7 @@ from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
-from turnlane.model.turn import (
-    Reply,
-    Superseded,
-    TurnOutcome,
-)
+from turnlane.model.turn import Reply, Superseded, TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
@@ -170,8 +166,3 @@ class Record:
         noun, place = ("turn", lane.number) if lane.kind is TURN else ("delivery", lane.claim_seq)
         why = () if retry_at is None else (cause, retry_at)
         self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)
-
-
-def _outboxes_first(lane: Lane) -> bool:
-    """The end of a turn may say something, which changes its outbox: first that is judged as its holder left it."""
-    return lane.kind is not OUT

@@ -8,9 +8,7 @@ from typing import Literal
 from turnlane.backends.record import Record
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.policy import OnBusy
-from turnlane.model.turn import (
-    Superseded,
-)
+from turnlane.model.turn import Superseded
 from turnlane.model.view import TurnView
 
 SKIPPED = "skipped by an operator"

@@ -161,7 +161,7 @@ class Transaction(TakingOver, Asking):
     def _take_as_answer(self, lane: Lane, message: Message) -> Acceptance | None:
         """While a turn asks, what the person says is the answer. A button's answer is never anything else."""
         self._expire_question(lane)
-        asked = lane.rare.asking and message.role == "person"
+        asked = lane.rare.asking
         if message.answers is not None:
             asked = asked and message.answers == question_id(lane.key, lane.number, lane.rare.asked)
         elif not asked:

@@ -87,9 +87,8 @@ class Attendant:
         agent = self._agents.get(lease.policy.agent)
         if not isinstance(agent, SteerableAgent):
             return
-        waiting = await self._backend.waiting(lease.key)
-        fresh = [message for message in waiting if message.seq > slot.steered_through]
-        if fresh and slot.is_running and slot.lease is lease and await _is_taken(agent, lease, fresh):
+        fresh = await slot.unseen(lease)
+        if fresh and await _is_taken(agent, lease, fresh):
             slot.steered_through = fresh[-1].seq
 
 

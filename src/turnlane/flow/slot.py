@@ -127,14 +127,19 @@ class Slot:
         if lease is None or lease.policy.on_busy != "steer":
             return ()
         try:
-            waiting = await self._backend.waiting(lease.key)
+            fresh = await self.unseen(lease)
         except BackendUnavailable:
             return ()  # nothing is lost: it waits, for the next look or the next turn
-        fresh = [message for message in waiting if message.seq > self.steered_through]
-        if not fresh or self._lease_of(turn) is not lease:
-            return ()
-        self.steered_through = fresh[-1].seq
+        if fresh:
+            self.steered_through = fresh[-1].seq
         return fresh
+
+    async def unseen(self, lease: Lease) -> Sequence[Message]:
+        """What was said since the run began, or since it was last told. Nothing, if it is over by now."""
+        waiting = await self._backend.waiting(lease.key)
+        if self.lease is not lease or not self.is_running:
+            return ()
+        return [message for message in waiting if message.seq > self.steered_through]
 
     def _lease_of(self, turn: Turn) -> Lease | None:
         """None: that run is over, and whoever asks for it is a late part of its agent."""
