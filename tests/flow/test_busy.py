@@ -157,9 +157,40 @@ async def test_an_agent_that_fails_to_take_more_gets_it_in_the_next_turn_and_har
         await world.say("alice", "tea", policy=STEER)
         await agent.asked(1)
         await world.say("alice", "with milk", policy=STEER)
-        await asyncio.wait_for(agent.told_more.wait(), 20)
+        told = await world.facts.seen("steering.failed")
+        assert told.facts == {"turn": 1, "cause": "KeyError: 'a bug'"}
         agent.go()
         assert await world.desk.has(2) == ["re: tea", "re: with milk"]
+
+
+async def test_an_agent_that_takes_more_too_late_takes_nothing_of_the_next_turn(
+    world: World, clock: VirtualClock
+) -> None:
+    """Its run is over by then, and its slot runs another conversation."""
+
+    class Slow(Listener):
+        async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+            self.told_more.set()
+            await may_take.wait()
+            return True
+
+    agent, may_take = Slow(), asyncio.Event()
+    async with world.working(agent, turns_at_once=1):
+        await world.say("alice", "tea", policy=STEER)
+        await agent.asked(1)
+        await world.say("bob", "coffee", policy=STEER)
+        clock.advance(10)
+        await world.say("alice", "with milk", policy=STEER)
+        await asyncio.wait_for(agent.told_more.wait(), 20)
+        agent.go()
+        agent.hold()
+        assert (await agent.asked(2)).text == "coffee"
+        await world.say("bob", "black", policy=STEER)
+        may_take.set()
+        await asyncio.sleep(0.05)  # waits: for whoever asked the agent to hear its answer
+        agent.go()
+        await world.settled()
+    assert sorted(world.desk.texts()) == ["re: black", "re: coffee", "re: tea", "re: with milk"]
 
 
 async def test_a_reply_function_takes_what_was_said_meanwhile_when_it_asks_for_more(world: World) -> None:

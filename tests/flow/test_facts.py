@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, Thinker, Unreachable, World, crashing, ends
@@ -12,6 +13,7 @@ from turnlane.errors import AgentFailed, AgentRefused
 from turnlane.model.delivery import NotSent, Refused
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
+from turnlane.model.message import Message
 from turnlane.model.turn import Delivered, Replied, Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
@@ -37,6 +39,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _away(world)
     await _stopped(world)
     await _unseen(world)
+    await _deaf(world)
     await _lost_and_fenced(world, clock)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
@@ -99,6 +102,21 @@ async def _a_bad_day(world: World, clock: VirtualClock) -> None:
         await world.backend.resend("desk/bob", 1)
         await world.facts.seen("conversation.gone")
         await world.backend.drop("desk/bob", 2)
+
+
+async def _deaf(world: World) -> None:
+    class Deaf(Thinker):
+        async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+            raise OSError("cannot hear")
+
+    agent, policy = Deaf(), replace(AT_ONCE, on_busy="steer")
+    async with world.working(agent):
+        await world.say("hans", "one", policy=policy)
+        await agent.asked(1)
+        await world.say("hans", "two", policy=policy)
+        await world.facts.seen("steering.failed")
+        agent.go()
+        await world.settled("desk/hans")
 
 
 async def _unseen(world: World) -> None:

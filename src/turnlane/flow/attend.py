@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from turnlane.agents.base import Agent, SteerableAgent
 from turnlane.backends.base import Backend
 from turnlane.errors import BackendUnavailable
-from turnlane.flow.run_turn import turn_of
+from turnlane.flow.run_turn import cause_of, turn_of
 from turnlane.flow.slot import Slot
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
@@ -30,10 +30,18 @@ OVER = Superseded(set_aside=True, cause="ended by somebody else")
 class Attendant:
     """Decides the busy policies for the turns that run here. Accepting a message only stores it."""
 
-    def __init__(self, *, backend: Backend, agents: Mapping[str, Agent], slots: Sequence[Slot]) -> None:
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        agents: Mapping[str, Agent],
+        slots: Sequence[Slot],
+        on_failure: Callable[[Lease, str], None],
+    ) -> None:
         self._backend = backend
         self._agents = agents
         self._slots = slots
+        self._on_failure = on_failure
 
     async def attend(self, worker_id: Callable[[], str | None]) -> None:
         while True:
@@ -88,13 +96,17 @@ class Attendant:
         if not isinstance(agent, SteerableAgent):
             return
         fresh = await slot.unseen(lease)
-        if fresh and await _is_taken(agent, lease, fresh):
+        # It may have been told too late: by now the slot may run another conversation.
+        if fresh and await self._is_taken(agent, lease, fresh) and slot.lease is lease and slot.is_running:
             slot.steered_through = fresh[-1].seq
 
-
-async def _is_taken(agent: SteerableAgent, lease: Lease, messages: Sequence[Message]) -> bool:
-    try:
-        async with asyncio.timeout(STEER_SECONDS_MAX):
-            return await agent.steer(turn_of(lease), messages)
-    except Exception:  # noqa: BLE001 - somebody else's code: whatever it raises, it has not taken them, and they wait
+    async def _is_taken(self, agent: SteerableAgent, lease: Lease, messages: Sequence[Message]) -> bool:
+        """Whatever the agent raises, it has not taken them: they wait for the next turn, and the operator is told."""
+        try:
+            async with asyncio.timeout(STEER_SECONDS_MAX):
+                return await agent.steer(turn_of(lease), messages)
+        except TimeoutError:
+            self._on_failure(lease, f"it did not say within {STEER_SECONDS_MAX:g} s whether it takes more")
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            self._on_failure(lease, cause_of(error))
         return False

@@ -88,7 +88,10 @@ class Worker:
             is_ours=self._is_ours,
             on_lost=self._on_lost,
             streams=Streams(
-                backend=backend, channels=channels, is_ours=self._is_ours, on_failure=self._tell_of_a_preview
+                backend=backend,
+                channels=channels,
+                is_ours=self._is_ours,
+                on_failure=partial(self._tell_of_a_failure, "preview.failed"),
             ),
         )
         self._agents = agents
@@ -116,7 +119,12 @@ class Worker:
         turns = [slot.start() for slot in self._turn_slots]
         sends = [slot.start() for slot in self._out_slots]
         watcher = asyncio.create_task(self._stop_late_runs(), name="turnlane-watcher")
-        attendant = Attendant(backend=self._backend, agents=self._agents, slots=self._turn_slots)
+        attendant = Attendant(
+            backend=self._backend,
+            agents=self._agents,
+            slots=self._turn_slots,
+            on_failure=partial(self._tell_of_a_failure, "steering.failed"),
+        )
         attending = asyncio.create_task(attendant.attend(lambda: self._id), name="turnlane-attendant")
         parts = (keeper, housekeeper, watcher, attending, *turns, *sends)
         try:
@@ -172,8 +180,8 @@ class Worker:
             # Nobody hears the goodbye; the term will end by itself.
             return
 
-    def _tell_of_a_preview(self, lease: Lease, cause: str) -> None:
-        self._emit(Event("preview.failed", self._clock.now(), lease.key, {"turn": lease.number, "cause": cause}))
+    def _tell_of_a_failure(self, event: str, lease: Lease, cause: str) -> None:
+        self._emit(Event(event, self._clock.now(), lease.key, {"turn": lease.number, "cause": cause}))
 
     # Staying alive
 

@@ -43,6 +43,7 @@ EVENTS: Mapping[str, str] = {
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
     "deadletter.retried": "A dead letter's messages wait again, in these places, to be run anew. turn, first, last",
     "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",
+    "steering.failed": "The agent failed to take what was said meanwhile; it waits for the next turn. turn, cause",
     "preview.failed": "What there is of an answer could not be shown; the answer itself is not touched. turn, cause",
     "delivery.started": "A worker leased the delivery and sends it. delivery, seq, attempt, epoch, worker",
     "delivery.sent": "The platform has the delivery. delivery, seq, turn, attempt, receipt, waited_ms",
