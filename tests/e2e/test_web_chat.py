@@ -399,6 +399,32 @@ async def test_two_tabs_of_one_browser_show_the_same(site: Site, outside: Outsid
     assert len(outside.calls) == 1
 
 
+# What one tab writes reaches the others a moment later. This one is always that moment late: it sees the list as it was
+# at first, and lines to be sent only once they were.
+LATE = """
+let list = null;
+const { getItem } = Storage.prototype;
+Storage.prototype.getItem = function (name) {
+  if (name.endsWith('.unsent')) return null;
+  if (!name.endsWith('.conversations')) return getItem.call(this, name);
+  return (list ??= getItem.call(this, name));
+};
+"""
+
+
+async def test_a_tab_that_learns_late_what_another_wrote_shows_it_still(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    gate(outside)
+    server = await start(site)
+    one = await opened(browser, server)
+    other = await browser.open(await server.ready(), before=LATE)
+    await other.until(CONNECTED)
+    await one.call("Page.bringToFront")
+    await say(one, "said in one tab")
+    await shows(other, "said in one tab")
+
+
 async def test_the_page_goes_on_when_the_store_was_emptied(site: Site, browser: Browser) -> None:
     server = await start(site)
     page = await opened(browser, server)

@@ -398,10 +398,9 @@ document.addEventListener("visibilitychange", () => {
   lookedAt();
   draw();
 });
-store.onChangeElsewhere(() => {
-  const current = store.conversation(open);
-  if (!current) return choose(someToken());
-  if (current.pending.some((id) => !isKnown(open, id))) refresh(open);
+store.onChangeElsewhere((tokensGone) => {
+  if (!store.conversation(open)) return choose(someToken());
+  if (tokensGone.has(open)) refresh(open);
   lookedAt();
   draw();
   stream.cover();

@@ -28,14 +28,16 @@ function write(name, text) {
   }
 }
 
-function readList(name) {
+function parseList(text) {
   try {
-    const list = JSON.parse(read(name) ?? "[]");
+    const list = JSON.parse(text ?? "[]");
     return Array.isArray(list) ? list : [];
   } catch {
     return [];
   }
 }
+
+const readList = (name) => parseList(read(name));
 
 const writeList = (name, list) => write(name, JSON.stringify(list));
 
@@ -65,8 +67,10 @@ export function changeConversation(token, change) {
   const list = readList("conversations");
   const found = list.find((each) => each.token === token);
   if (!found) return;
+  const before = JSON.stringify(found);
   change(found);
-  writeList("conversations", list);
+  // Two tabs that write at the same moment overwrite each other: whoever has nothing to say says nothing.
+  if (JSON.stringify(found) !== before) writeList("conversations", list);
 }
 
 // What is on the list of a browser can only be read with its token, so removing it can be taken back for a while.
@@ -128,10 +132,18 @@ export function saveOpenToken(token) {
   }
 }
 
+// Tells which conversations had lines that went: they were stored, or taken back. What they are about is asked of the
+// server, as what another tab notes of a conversation may be overwritten by a third one.
 export function onChangeElsewhere(notify) {
   window.addEventListener("storage", (event) => {
-    if (event.key === null || event.key === `${prefix}conversations` || event.key === `${prefix}unsent`) notify();
+    if (event.key === `${prefix}unsent`) notify(tokensGone(event));
+    else if (event.key === null || event.key === `${prefix}conversations`) notify(new Set());
   });
+}
+
+function tokensGone({ oldValue, newValue }) {
+  const left = new Set(parseList(newValue).map((line) => line.id));
+  return new Set(parseList(oldValue).filter((line) => !left.has(line.id)).map((line) => line.conversation));
 }
 
 // The page once had a single conversation, whose token lay here.
