@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.http.conftest import eventually
 from tests.sqlite.arrivals import AT_ONCE, arrival
 from tests.sqlite.conftest import Opens
 
 from turnlane.backends.base import Acceptance, Arrival
 from turnlane.backends.sqlite import SqliteBackend
+from turnlane.backends.sqlite.file import FileLock
+from turnlane.backends.sqlite.writer import Call, Group, Writer
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
@@ -40,6 +44,63 @@ async def test_calls_that_wait_together_are_one_transaction(path: Path, store: S
     answers = await asyncio.gather(*(store.accept([arrival(f"user-{n}", f"m-{n}")]) for n in range(500)))
     assert [acceptance.verdict for (acceptance,) in answers] == ["accepted"] * 500
     assert transactions(path) - before < 50
+
+
+@asynccontextmanager
+async def file_taken(path: Path, store: SqliteBackend) -> AsyncIterator[None]:
+    """By another process, with one call waiting for it: all that are made meanwhile wait together behind that one."""
+    with closing(FileLock(path)) as theirs:
+        with theirs:
+            first = asyncio.ensure_future(store.accept([arrival("first", "first")]))
+            await asyncio.sleep(0)  # until it is made
+            assert store._writer is not None
+            await eventually(store._writer._calls.empty)
+            yield
+        await first
+
+
+async def test_an_answer_does_not_wait_for_another_process(
+    path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of many calls are told when the other half is about to be made durable, but not later than this."""
+    taken_again = FileLock(path)
+    groups: list[Group] = []
+    perform = Writer._perform
+
+    def perform_and_lose_the_file(writer: Writer, calls: Sequence[Call]) -> Group:
+        groups.append(perform(writer, calls))
+        if len(groups) == 2:
+            taken_again.__enter__()
+        return groups[-1]
+
+    monkeypatch.setattr(Writer, "_perform", perform_and_lose_the_file)
+    async with file_taken(path, store):
+        calls = [asyncio.ensure_future(store.accept([arrival(f"user-{n}", f"m-{n}")])) for n in range(100)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*calls[:50])
+    assert not any(call.done() for call in calls[50:])
+    taken_again.__exit__()
+    taken_again.close()
+    assert [acceptance.verdict for (acceptance,) in await asyncio.gather(*calls)] == ["accepted"] * 100
+
+
+async def test_half_of_many_calls_are_told_though_the_other_half_fails(
+    path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = Transaction.accept
+
+    def fail_for_some(transaction: Transaction, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        if arrivals[0].message.sender == "unlucky":
+            raise sqlite3.OperationalError("the disk is gone")
+        return accept(transaction, arrivals)
+
+    monkeypatch.setattr(Transaction, "accept", fail_for_some)
+    async with file_taken(path, store):
+        who = ["lucky"] * 50 + ["unlucky"] * 50
+        calls = [asyncio.ensure_future(store.accept([arrival(name, f"m-{n}")])) for n, name in enumerate(who)]
+        await asyncio.sleep(0)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(answer, BackendUnavailable) for answer in answers] == [False] * 50 + [True] * 50
 
 
 async def test_one_bad_call_in_a_group_fails_alone(path: Path, store: SqliteBackend) -> None:

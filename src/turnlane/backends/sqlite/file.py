@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -120,8 +121,14 @@ class FileLock:
     that let it go has to get behind. Nobody waits for ever: a process may be frozen while it holds the file.
     """
 
-    def __init__(self, path: Path, seconds_max: float = BUSY_TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        seconds_max: float = BUSY_TIMEOUT_SECONDS,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = path
+        self._before_waiting = before_waiting
         self._seconds_max = seconds_max
         self._file = _lock_file(f"{path}-lock")
         self._gate = _lock_file(f"{path}-gate")
@@ -141,6 +148,7 @@ class FileLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                self._before_waiting()
                 time.sleep(look_seconds)
             else:
                 return

@@ -2,6 +2,9 @@
 
 Group commit without a timer: while one group is being made durable, the next one gathers. A claim that finds nothing
 stays here, and the first group (or moment) that makes a lane ready serves it, in the same transaction.
+
+When many calls are under way, two groups of them alternate: the event loop works on the answers of one while the other
+is being made durable, which needs no Python. If they all went in one group, each side would wait for the other.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 GROUP_CALLS_MAX = 1000
 """So that one group's transaction, and with it everybody's latency, stays short."""
+
+HALVED_FROM_CALLS = 24
+"""From so many calls under way on, a group takes half of them. Below that a second commit costs more than it wins."""
 
 POLL_SECONDS = 0.02
 """How often a process with waiting claims looks whether another process has made a lane due."""
@@ -95,10 +101,12 @@ class Writer:
         self._next_due: int | None = None
         self._hold_until = 0
         self._touched: list[StoredLane] = []
+        self._untold: Group | None = None
+        """Durable, but not told yet: its answers are worked on while the next group is made durable."""
         self._stopping = False
         self.undone: Exception | None = None
         """What last undid a group. Only a call that nobody should make does."""
-        self._lock = file.FileLock(location.path)
+        self._lock = file.FileLock(location.path, before_waiting=self._tell_untold)
         self._connection = file.connect(location)
         self._policies = Policies(self._connection)
         self._believed = Believed(self._connection, idle_after_ms)
@@ -130,24 +138,34 @@ class Writer:
             calls, last = self._gather()
             if calls or self._something_is_due():
                 group = self._perform(calls)
-                self._tell(group)
+                self._tell_untold()
+                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty():
+                    self._tell(group)
+                else:
+                    self._untold = group
                 self._rest()
             if last:
                 return self._dismiss()
 
     def _gather(self) -> tuple[list[Call], bool]:
-        """All that waits now; if nothing does, wait for it as long as nothing can become due."""
+        """What waits now; if nothing does, wait for it as long as nothing can become due."""
         calls: list[Call] = []
         try:
             call = self._calls.get(timeout=self._patience())
+            most = self._group_calls_most()
             while call is not None:
                 calls.append(call)
-                if len(calls) >= GROUP_CALLS_MAX:
+                if len(calls) >= most:
                     return calls, False
                 call = self._calls.get_nowait()
         except Empty:
             return calls, False
         return calls, True
+
+    def _group_calls_most(self) -> int:
+        """Whoever is told an answer soon calls again."""
+        under_way = 1 + self._calls.qsize() + (len(self._untold.answers) if self._untold is not None else 0)
+        return GROUP_CALLS_MAX if under_way < HALVED_FROM_CALLS else min(GROUP_CALLS_MAX, (under_way + 1) // 2)
 
     def _patience(self) -> float | None:
         if not self._waiting:
@@ -229,6 +247,7 @@ class Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 applied = self._apply(calls)
+                self._tell_untold()
                 self._connection.execute("COMMIT")
             except BaseException:  # nothing of it may stay, whatever happened; it is raised again
                 if self._connection.in_transaction:
@@ -294,9 +313,15 @@ class Writer:
                 del self._waiting[taker.worker, taker.kind]
 
     def _dismiss(self) -> None:
+        self._tell_untold()
         closed = BackendUnavailable("the backend was closed meanwhile")
         waiting = [future for futures in self._waiting.values() for future in futures]
         self._tell(Group(failures=[(future, closed) for future in waiting]))
+
+    def _tell_untold(self) -> None:
+        if self._untold is not None:
+            self._tell(self._untold)
+            self._untold = None
 
     def _tell(self, group: Group) -> None:
         if not self._loop.is_closed():
