@@ -215,7 +215,7 @@ class MemoryRows:
                 return attempt
         return None
 
-    def save_session(self, lane: Lane, agent: str, session: Session) -> None:
+    def save_session(self, lane: Lane, agent: str, session: Session, *, continues: bool) -> None:
         self.sessions[lane.key, agent] = session
 
     def session(self, lane: Lane, agent: str) -> Session | None:

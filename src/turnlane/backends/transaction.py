@@ -361,7 +361,9 @@ class Transaction(TakingOver, Asking):
             return
         # The lease's copy is the stored one: nobody else can have written it meanwhile.
         before = lease.session or Session(reply.session)
-        self._rows.save_session(lane, lease.policy.agent, before.after_turn(reply.session, reply.usage, self._now))
+        after = before.after_turn(reply.session, reply.usage, self._now)
+        continues = lease.session is not None and before.handle == after.handle
+        self._rows.save_session(lane, lease.policy.agent, after, continues=continues)
 
     def _set_aside_to_ask(self, lane: Lane, lease: Lease, outcome: Asks) -> Verdict:
         self._ask(lane, lease, outcome.number, outcome.question)

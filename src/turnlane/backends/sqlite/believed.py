@@ -19,6 +19,8 @@ MESSAGE_CHARACTERS_MAX = 4_000
 UNKNOWN = 0
 """As the time before which nothing is due: anything may be due now."""
 NEVER = 1 << 62
+UNREAD = -1
+"""As the file's version."""
 
 Place = tuple[Kind, str]
 
@@ -32,7 +34,9 @@ class Believed:
     def __init__(self, connection: sqlite3.Connection, idle_after_ms: int) -> None:
         self._connection = connection
         self._idle_after_ms = idle_after_ms
-        self._version = -1
+        self._version = UNREAD
+        self.is_alone = True
+        """Nobody else wrote to the file between the last two transactions of this process."""
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
         self.messages: dict[tuple[int, int], Message] = {}
@@ -45,6 +49,7 @@ class Believed:
     def check(self) -> None:
         """Called inside the transaction. What another process may have changed is forgotten."""
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        self.is_alone = self._version in {version, UNREAD}
         if version != self._version:
             self._forget_what_changes()
             self._version = version

@@ -391,13 +391,14 @@ class SqliteRows:
             lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
             lane.shared |= {row[1]} if row[9] else frozenset()
 
-    def save_session(self, lane: StoredLane, agent: str, session: Session) -> None:
-        known = lane.sessions.get(agent) if lane.sessions is not None else self.session(lane, agent)
-        lane.sessions = {**(lane.sessions or {}), agent: session}
-        if known is not None and known.handle == session.handle:
+    def save_session(self, lane: StoredLane, agent: str, session: Session, *, continues: bool) -> None:
+        if continues:
             self._writes["continue_session"].append(codec.continued_session_row(lane.id, agent, session))
         else:
+            self._read_sessions([lane])
             self._begin_session(lane, agent, session)
+        if lane.sessions is not None:
+            lane.sessions = {**lane.sessions, agent: session}
 
     def session(self, lane: StoredLane, agent: str) -> Session | None:
         if lane.sessions is None:

@@ -163,9 +163,11 @@ class Writer:
         return calls, True
 
     def _group_calls_most(self) -> int:
-        """Whoever is told an answer soon calls again."""
+        """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""
         under_way = 1 + self._calls.qsize() + (len(self._untold.answers) if self._untold is not None else 0)
-        return GROUP_CALLS_MAX if under_way < HALVED_FROM_CALLS else min(GROUP_CALLS_MAX, (under_way + 1) // 2)
+        if under_way < HALVED_FROM_CALLS or not self._believed.is_alone:
+            return GROUP_CALLS_MAX
+        return min(GROUP_CALLS_MAX, (under_way + 1) // 2)
 
     def _patience(self) -> float | None:
         if not self._waiting:
