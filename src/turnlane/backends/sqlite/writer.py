@@ -41,6 +41,9 @@ GROUP_CALLS_MAX = 1000
 HALVED_FROM_CALLS = 24
 """From so many calls under way on, a group takes half of them. Below that a second commit costs more than it wins."""
 
+HALF_CALLS_MAX = 100
+"""Of such a half, so that the other one is not told late."""
+
 POLL_SECONDS = 0.02
 """How often a process with waiting claims looks whether another process has made a lane due."""
 
@@ -167,7 +170,7 @@ class Writer:
         under_way = 1 + self._calls.qsize() + (len(self._untold.answers) if self._untold is not None else 0)
         if under_way < HALVED_FROM_CALLS or not self._believed.is_alone:
             return GROUP_CALLS_MAX
-        return min(GROUP_CALLS_MAX, (under_way + 1) // 2)
+        return min(HALF_CALLS_MAX, (under_way + 1) // 2)
 
     def _patience(self) -> float | None:
         if not self._waiting:
