@@ -50,9 +50,9 @@ async def opcodes_of_the_next_claim(store: SqliteBackend) -> int:
         steps[0] += 1
         return 0
 
-    store._writer._connection.set_progress_handler(step, 1)
+    store._store.connection.set_progress_handler(step, 1)
     committed = await store.commit(lease, Replied(Reply(None)), take_next=True)
-    store._writer._connection.set_progress_handler(None, 0)
+    store._store.connection.set_progress_handler(None, 0)
     assert committed.next is not None
     await store.commit(committed.next, Replied(Reply(None)))
     return steps[0]

@@ -142,7 +142,7 @@ async def test_what_returned_is_synced_to_the_disk(path: Path) -> None:
     backend = backend_on(path)
     await backend.open()
     assert backend._writer is not None
-    pragma = backend._writer._connection.execute
+    pragma = backend._store.connection.execute
     assert pragma("PRAGMA journal_mode").fetchone() == ("wal",)
     assert pragma("PRAGMA synchronous").fetchone() == (2,)
     await backend.close()

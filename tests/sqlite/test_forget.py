@@ -7,7 +7,8 @@ from dataclasses import replace
 from tests.sqlite.arrivals import AT_ONCE, arrival
 
 from turnlane.backends.base import Arrival
-from turnlane.backends.sqlite import SqliteBackend, backend
+from turnlane.backends.sql import backend
+from turnlane.backends.sqlite import SqliteBackend
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Delivered, GaveUp, Replied, Reply, RetryLater
 from turnlane.testing.doubles import VirtualClock

@@ -67,7 +67,7 @@ async def test_a_claim_of_few_among_many_waiting_lanes_touches_few(store: Sqlite
     for number in range(0, 5_000, 500):
         await store.accept([arrival(f"user-{n}", f"m-{n}") for n in range(number, number + 500)])
         assert store._writer is not None
-        connection, counted = store._writer._connection, [0]
+        connection, counted = store._store.connection, [0]
         connection.set_progress_handler(_counter(counted), 1_000)
         for lease in await store.claim("worker", Kind.TURN, most=5):
             await store.commit(lease, Replied(Reply(None)))

@@ -15,9 +15,9 @@ from tests.sqlite.arrivals import AT_ONCE, arrival
 from tests.sqlite.conftest import Opens
 
 from turnlane.backends.base import Acceptance, Arrival
+from turnlane.backends.sql.writer import Call, Group, Writer
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.backends.sqlite.file import FileLock
-from turnlane.backends.sqlite.writer import Call, Group, Writer
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
@@ -50,7 +50,7 @@ async def test_calls_that_wait_together_are_one_transaction(path: Path, store: S
 async def file_taken(path: Path, store: SqliteBackend) -> AsyncIterator[None]:
     """By another process, with one call waiting for it: all that are made meanwhile wait together behind that one."""
     with closing(FileLock(path)) as theirs:
-        with theirs:
+        with theirs.taken():
             first = asyncio.ensure_future(store.accept([arrival("first", "first")]))
             await asyncio.sleep(0)  # until it is made
             assert store._writer is not None
@@ -63,7 +63,8 @@ async def test_an_answer_does_not_wait_for_another_process(
     path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of many calls are told when the other half is about to be made durable, but not later than this."""
-    taken_again = FileLock(path)
+    theirs = FileLock(path)
+    taken_again = theirs.taken()
     groups: list[Group] = []
     perform = Writer._perform
 
@@ -79,8 +80,8 @@ async def test_an_answer_does_not_wait_for_another_process(
         await asyncio.sleep(0)
     await asyncio.gather(*calls[:50])
     assert not any(call.done() for call in calls[50:])
-    taken_again.__exit__()
-    taken_again.close()
+    taken_again.__exit__(None, None, None)
+    theirs.close()
     assert [acceptance.verdict for (acceptance,) in await asyncio.gather(*calls)] == ["accepted"] * 100
 
 
@@ -227,7 +228,7 @@ async def test_a_locked_file_is_unavailable_for_all_and_works_again_after(
     path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert store._writer is not None
-    store._writer._connection.execute("PRAGMA busy_timeout = 20")
+    store._store.connection.execute("PRAGMA busy_timeout = 20")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     answers = await asyncio.gather(

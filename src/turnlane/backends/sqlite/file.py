@@ -6,8 +6,8 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -121,34 +121,31 @@ class FileLock:
     that let it go has to get behind. Nobody waits for ever: a process may be frozen while it holds the file.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        seconds_max: float = BUSY_TIMEOUT_SECONDS,
-        before_waiting: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, path: Path, seconds_max: float = BUSY_TIMEOUT_SECONDS) -> None:
         self._path = path
-        self._before_waiting = before_waiting
         self._seconds_max = seconds_max
         self._file = _lock_file(f"{path}-lock")
         self._gate = _lock_file(f"{path}-gate")
 
-    def __enter__(self) -> None:
-        self._take(self._gate, GATE_LOOK_SECONDS)
+    @contextmanager
+    def taken(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """`before_waiting` is called if another process has it."""
+        self._take(self._gate, GATE_LOOK_SECONDS, before_waiting)
         try:
-            self._take(self._file, LOCK_LOOK_SECONDS)
+            self._take(self._file, LOCK_LOOK_SECONDS, before_waiting)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-
-    def _take(self, fd: int, look_seconds: float) -> None:
+    def _take(self, fd: int, look_seconds: float, before_waiting: Callable[[], None]) -> None:
         for _ in range(int(self._seconds_max / look_seconds)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._before_waiting()
+                before_waiting()
                 time.sleep(look_seconds)
             else:
                 return

@@ -259,6 +259,10 @@ ORDER BY w.id LIMIT ?4
 -- name: forget_worker
 DELETE FROM worker WHERE id = ? AND alive_until = ?
 
+-- name: view_version
+-- Another one once any other connection has written.
+PRAGMA data_version
+
 -- name: view_lanes
 -- A channel's conversations start with its name and a slash; the character after the slash is a zero.
 SELECT * FROM lane

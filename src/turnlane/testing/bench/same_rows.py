@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from turnlane.backends.sql.codec import NOTHING
 from turnlane.backends.sqlite import schema
-from turnlane.backends.sqlite.codec import NOTHING
 from turnlane.model.event import event_of
 from turnlane.model.lane import Kind
 from turnlane.testing.bench.limits import open_file

@@ -1,13 +1,12 @@
-"""What this process remembers of the file from its last transactions, so that a busy conversation is not read again."""
+"""What this process remembers of the store from its last transactions, so that a busy lane is not read again."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from turnlane.backends.rows import WorkerRow
-from turnlane.backends.sqlite.codec import Policies, StoredLane
-from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sql.codec import Policies, StoredLane
+from turnlane.backends.sql.database import Connection
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Queue
@@ -19,24 +18,23 @@ MESSAGE_CHARACTERS_MAX = 4_000
 UNKNOWN = 0
 """As the time before which nothing is due: anything may be due now."""
 NEVER = 1 << 62
-UNREAD = -1
-"""As the file's version."""
 
 Place = tuple[Kind, str]
 
 
 class Believed:
-    """Believed only while nobody else has written to the file, which is asked under the lock of each transaction.
+    """Believed only within one transaction, unless a store can tell that nobody else has written since.
 
     Messages stay: once stored, one never changes.
     """
 
-    def __init__(self, connection: sqlite3.Connection, idle_after_ms: int) -> None:
+    is_alone = True
+    """Nobody else wrote between the last two transactions of this process, as far as the store can tell."""
+
+    def __init__(self, connection: Connection, sql: Mapping[str, str], idle_after_ms: int) -> None:
         self._connection = connection
+        self._sql = sql
         self._idle_after_ms = idle_after_ms
-        self._version = UNREAD
-        self.is_alone = True
-        """Nobody else wrote to the file between the last two transactions of this process."""
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
         self.messages: dict[tuple[int, int], Message] = {}
@@ -48,18 +46,14 @@ class Believed:
 
     def check(self) -> None:
         """Called inside the transaction. What another process may have changed is forgotten."""
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        self.is_alone = self._version in {version, UNREAD}
-        if version != self._version:
-            self._forget_what_changes()
-            self._version = version
+        self.forget_what_changes()
 
     def clear(self) -> None:
         """A transaction was undone: nothing that it told may be believed."""
-        self._forget_what_changes()
+        self.forget_what_changes()
         self.messages.clear()
 
-    def _forget_what_changes(self) -> None:
+    def forget_what_changes(self) -> None:
         self.lanes.clear()
         self.workers.clear()
         self._holds = None
@@ -91,7 +85,7 @@ class Believed:
     def holds(self) -> dict[str, int]:
         """Accounts that nobody may send for, and until when."""
         if self._holds is None:
-            self._holds = dict(self._connection.execute(SQL["holds"]).fetchall())
+            self._holds = dict(self._connection.execute(self._sql["holds"]).fetchall())
         return self._holds
 
     # When to look for due lanes

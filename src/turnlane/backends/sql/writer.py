@@ -10,27 +10,24 @@ is being made durable, which needs no Python. If they all went in one group, eac
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from turnlane.backends.serving import Taker
-from turnlane.backends.sqlite import file
-from turnlane.backends.sqlite.believed import Believed
-from turnlane.backends.sqlite.codec import Policies, StoredLane
-from turnlane.backends.sqlite.rows import SqliteRows, queues_in_file
+from turnlane.backends.sql.believed import Believed
+from turnlane.backends.sql.codec import StoredLane
+from turnlane.backends.sql.rows import SqlRows
 from turnlane.backends.transaction import Transaction
-from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
-from turnlane.model.policy import tenant_of
 
 if TYPE_CHECKING:
     from turnlane.backends.rows import Rows
@@ -44,8 +41,8 @@ HALVED_FROM_CALLS = 24
 HALF_CALLS_MAX = 100
 """Of such a half, so that the other one is not told late."""
 
-POLL_SECONDS = 0.02
-"""How often a process with waiting claims looks whether another process has made a lane due."""
+CONFLICTS_MAX = 10
+"""How often a group is tried that others got in the way of."""
 
 TROUBLE_SECONDS = 1.0
 """How long those who wait are left alone after serving them failed."""
@@ -83,20 +80,38 @@ class Group:
 Report = Callable[[Group], None]
 
 
-class Writer:
-    """Owns the writing connection. `submit` is called on the event loop; `report` is called there with each group."""
+class Store(Protocol):
+    """The database, as the writing thread sees it. Nobody else uses it."""
 
-    def __init__(
-        self,
-        location: file.Location,
-        clock: Clock,
-        report: Report,
-        idle_after_ms: int,
-        limits: Callable[[], Limits] = lambda: NO_LIMITS,
-    ) -> None:
+    believed: Believed
+    poll_seconds: float
+    """How often a process with waiting claims looks whether another process has made a lane due."""
+    trouble: tuple[type[Exception], ...]
+    """What it raises if it is in trouble itself, rather than one call: locked, full, out of reach."""
+    conflict: tuple[type[Exception], ...]
+    """What it raises if somebody else got in the way: the same again will do."""
+
+    def now(self) -> int: ...
+
+    def transaction(self, before_waiting: Callable[[], None]) -> AbstractContextManager[SqlRows]:
+        """Begin; at the end all is durable, or after an exception nothing has happened."""
+
+    def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        """When a lane of these kinds is due next, by time alone."""
+
+    def explain(self, error: Exception) -> Exception:
+        """As callers shall see it."""
+
+    def close(self) -> None: ...
+
+
+class Writer:
+    """Owns the store. `submit` is called on the event loop; `report` is called there with each group."""
+
+    def __init__(self, store: Store, report: Report, limits: Callable[[], Limits] = lambda: NO_LIMITS) -> None:
+        self._store = store
+        self._trouble: tuple[type[Exception], ...] = (*store.trouble, BackendUnavailable)
         self._limits = limits
-        self._location = location
-        self._clock = clock
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -109,11 +124,7 @@ class Writer:
         self._stopping = False
         self.undone: Exception | None = None
         """What last undid a group. Only a call that nobody should make does."""
-        self._lock = file.FileLock(location.path, before_waiting=self._tell_untold)
-        self._connection = file.connect(location)
-        self._policies = Policies(self._connection)
-        self._believed = Believed(self._connection, idle_after_ms)
-        self._thread = threading.Thread(target=self._run, name="turnlane-sqlite-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="turnlane-writer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -131,8 +142,7 @@ class Writer:
             self._calls.put(None)
         if self._thread.is_alive():
             self._thread.join()
-        self._connection.close()
-        self._lock.close()
+        self._store.close()
 
     # The thread
 
@@ -168,61 +178,51 @@ class Writer:
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""
         under_way = 1 + self._calls.qsize() + (len(self._untold.answers) if self._untold is not None else 0)
-        if under_way < HALVED_FROM_CALLS or not self._believed.is_alone:
+        if under_way < HALVED_FROM_CALLS or not self._store.believed.is_alone:
             return GROUP_CALLS_MAX
         return min(HALF_CALLS_MAX, (under_way + 1) // 2)
 
     def _patience(self) -> float | None:
         if not self._waiting:
             return None
+        poll = self._store.poll_seconds
         if self._next_due is None:
-            return POLL_SECONDS
-        return min(POLL_SECONDS, max(0.0, (self._next_due - self._clock.now()) / 1000))
+            return poll
+        return min(poll, max(0.0, (self._next_due - self._store.now()) / 1000))
 
     def _something_is_due(self) -> bool:
         """Asked when nobody called: has time passed, or another process written, so that a waiting claim is served?"""
         if not self._waiting:
             return False
         try:
-            self._believed.check()
+            self._store.believed.check()
             self._look_ahead()
-        except sqlite3.Error:
+        except self._trouble:
             # The next call will meet the same trouble and report it; a look that fails costs only latency.
             return False
-        return self._next_due is not None and self._next_due <= self._clock.now()
+        return self._next_due is not None and self._next_due <= self._store.now()
 
     def _look_ahead(self) -> None:
-        """When those who wait can be served by time alone. The file is asked only for what is not known."""
-        now = self._clock.now()
-        kinds = {kind for _, kind in self._waiting}
-        for kind in kinds:
-            if self._believed.nothing_due_before(kind) <= now:
-                held = self._believed.holds() if kind is Kind.OUT else {}
-                dues = [
-                    max(due_at, held.get(tenant_of(queue), 0))
-                    for queue, due_at in queues_in_file(
-                        self._connection, kind, self._believed.only_queue(kind, self._policies)
-                    )
-                ]
-                self._believed.learn_due(kind, min(dues, default=None))
-        self._next_due = min((self._believed.nothing_due_before(kind) for kind in kinds), default=None)
+        """When those who wait can be served by time alone."""
+        self._next_due = self._store.next_due({kind for _, kind in self._waiting})
 
     def _rest(self) -> None:
         """Whoever still waits could not be given what is due now, as its worker must renew first: do not spin."""
-        soon = self._clock.now() + int(POLL_SECONDS * 1000)
+        soon = self._store.now() + int(self._store.poll_seconds * 1000)
         try:
             self._look_ahead()
-        except sqlite3.Error:
+        except self._trouble:
             # As above: the next call reports it.
             self._next_due = soon
         if self._next_due is not None:
-            self._next_due = max(self._next_due, soon if self._next_due <= self._clock.now() else 0, self._hold_until)
+            held = soon if self._next_due <= self._store.now() else 0
+            self._next_due = max(self._next_due, held, self._hold_until)
 
     def _perform(self, calls: Sequence[Call]) -> Group:
         try:
-            return self._transact(calls)
-        except (sqlite3.OperationalError, BackendUnavailable) as error:
-            # Locked, full or read-only: the file's trouble, not one call's. Each on its own would wait as long again.
+            return self._transact_in_the_end(calls)
+        except self._trouble as error:
+            # The store's trouble, not one call's. Each on its own would wait as long again.
             return self._failed(calls, error)
         # Whatever a call raises is its caller's: a writing thread that ended would leave everybody waiting for ever.
         except Exception as error:  # noqa: BLE001
@@ -240,45 +240,40 @@ class Writer:
         return whole
 
     def _failed(self, calls: Sequence[Call], error: Exception) -> Group:
-        if isinstance(error, sqlite3.Error):
-            error = file.explain(error, self._location.path)
+        error = self._store.explain(error)
         if not calls:
             # Serving who waits failed, with nobody to tell: look again after a while.
-            self._hold_until = self._clock.now() + int(TROUBLE_SECONDS * 1000)
+            self._hold_until = self._store.now() + int(TROUBLE_SECONDS * 1000)
         return Group(failures=[(call.future, error) for call in calls])
 
-    def _transact(self, calls: Sequence[Call]) -> Group:
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
+    def _transact_in_the_end(self, calls: Sequence[Call]) -> Group:
+        for _ in range(CONFLICTS_MAX):
             try:
-                applied = self._apply(calls)
-                self._tell_untold()
-                self._connection.execute("COMMIT")
-            except BaseException:  # nothing of it may stay, whatever happened; it is raised again
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                self._policies.forget_numbers()
-                self._believed.clear()
-                raise
+                return self._transact(calls)
+            except self._store.conflict:
+                continue
+        return self._transact(calls)
+
+    def _transact(self, calls: Sequence[Call]) -> Group:
+        with self._store.transaction(before_waiting=self._tell_untold) as rows:
+            applied = self._apply(rows, calls)
+            self._tell_untold()
         return self._conclude(calls, *applied)
 
-    def _apply(self, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
-        now = self._clock.now()
-        self._believed.check()
-        rows = SqliteRows(self._connection, self._policies, self._believed, now)
+    def _apply(self, rows: SqlRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
         self._read_ahead(rows, calls)
         # It hands back only lanes that these rows gave it, so each of them knows its row.
-        transaction = Transaction(cast("Rows", rows), now, self._limits())
+        transaction = Transaction(cast("Rows", rows), rows.now, self._limits())
         answers = [call.verb(transaction, *call.arguments) for call in calls]
         invited = self._invite_the_waiting(transaction)
         transaction.serve()
         rows.flush(transaction.noted)
         self._touched = list(rows.changed)
-        return answers, invited, Group(noted=transaction.noted, at=now)
+        return answers, invited, Group(noted=transaction.noted, at=rows.now)
 
     def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
         """The transaction is durable: only now may anybody believe it."""
-        self._believed.keep(self._touched, self._clock.now())
+        self._store.believed.keep(self._touched, self._store.now())
         for call, answer in zip(calls, answers, strict=True):
             if call.waits is not None and not call.waits.leases and not call.waits.lost:
                 self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
@@ -288,7 +283,7 @@ class Writer:
         return group
 
     @staticmethod
-    def _read_ahead(rows: SqliteRows, calls: Sequence[Call]) -> None:
+    def _read_ahead(rows: SqlRows, calls: Sequence[Call]) -> None:
         rows.expect_lanes([place for call in calls for place in call.lanes])
         rows.expect_origins([origin for call in calls for origin in call.origins])
 

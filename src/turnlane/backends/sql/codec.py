@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
-from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sql.database import Connection, Row
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
@@ -20,8 +18,6 @@ from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.usage import Usage
 from turnlane.model.view import AttemptView, Busy, DeliveryView, TurnView
-
-Row = Sequence[Any]
 
 NOTHING = -1
 """Written as NULL by the statements that are run for every message. Nothing that is stored can be this number."""
@@ -65,8 +61,9 @@ class Policies:
     A number never changes its meaning, so what was learned stays true whatever other processes do.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection, sql: Mapping[str, str]) -> None:
         self._execute = connection.execute
+        self._sql = sql
         self._policies: dict[int, Policy] = {}
         self._numbers: dict[Policy, int] = {}
         self._same: dict[int, tuple[Policy, int]] = {}
@@ -84,7 +81,7 @@ class Policies:
             return known[1]
         number = self._numbers.get(policy)
         if number is None:
-            number = self._execute(SQL["insert_policy"], (to_text(policy),)).fetchone()[0]
+            number = self._execute(self._sql["insert_policy"], (to_text(policy),)).fetchone()[0]
         self._remember(policy, number)
         return number
 
@@ -102,7 +99,7 @@ class Policies:
         self._policies.clear()
 
     def _learn(self) -> None:
-        for number, text in self._execute(SQL["policies"], (max(self._policies, default=0),)):
+        for number, text in self._execute(self._sql["policies"], (max(self._policies, default=0),)):
             policy = _policy(text)
             self._policies[number] = policy
             self.queues.add(policy.queue)

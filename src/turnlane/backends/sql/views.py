@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from turnlane.backends.sqlite import codec, file
-from turnlane.backends.sqlite.codec import Policies, Row, StoredLane
-from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sql import codec
+from turnlane.backends.sql.codec import Policies, StoredLane
+from turnlane.backends.sql.database import Connection, Row
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
@@ -39,36 +38,32 @@ EVENTS_PER_ROW_MAX = 1_000_000
 class Reader:
     """Runs reads in a thread of its own."""
 
-    def __init__(self, location: file.Location) -> None:
-        self._location = location
-        self._connection = file.connect(location, reader=True)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turnlane-sqlite-reader")
+    def __init__(self, read: Callable[[Callable[[Views], Any]], Any], close: Callable[[], None]) -> None:
+        self._read = read
+        self._close = close
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turnlane-reader")
 
     async def read(self, view: Callable[[Views], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, view)
-
-    def _read(self, view: Callable[[Views], T]) -> T:
-        try:
-            return view(Views(self._connection))
-        except sqlite3.Error as error:
-            raise file.explain(error, self._location.path) from error
+        seen: T = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, view)
+        return seen
 
     def close(self) -> None:
+        self._thread.submit(self._close)
         self._thread.shutdown()
-        self._connection.close()
 
 
 class Views:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection, sql: Mapping[str, str]) -> None:
         self._execute = connection.execute
-        self._policies = Policies(connection)
+        self._sql = sql
+        self._policies = Policies(connection, sql)
 
     def version(self) -> int:
-        version: int = self._execute("PRAGMA data_version").fetchone()[0]
+        version: int = self._execute(self._sql["view_version"]).fetchone()[0]
         return version
 
     def page(self, name: str, before: int, after: Row, limit: int) -> list[Row]:
-        return self._execute(SQL[name], (before, *after, limit)).fetchall()
+        return self._execute(self._sql[name], (before, *after, limit)).fetchall()
 
     def lanes(
         self, *, kind: Kind, state: LaneState | None, channel: str | None, limit: int, now: int
@@ -76,7 +71,7 @@ class Views:
         found: list[LaneView] = []
         offset = 0
         while len(found) < limit:
-            rows = self._execute(SQL["view_lanes"], (kind, channel, LANES_PAGE, offset)).fetchall()
+            rows = self._execute(self._sql["view_lanes"], (kind, channel, LANES_PAGE, offset)).fetchall()
             views = [LaneView.of(codec.lane_from(row, self._policies), now) for row in rows]
             found += [view for view in views if state is None or view.state == state]
             offset += len(rows)
@@ -85,14 +80,16 @@ class Views:
         return found[:limit]
 
     def story(self, conversation: str, limit: int, now: int) -> Story | None:
-        lanes = [codec.lane_from(row, self._policies) for row in self._execute(SQL["view_lanes_of"], (conversation,))]
+        lanes = [
+            codec.lane_from(row, self._policies) for row in self._execute(self._sql["view_lanes_of"], (conversation,))
+        ]
         turn_lane = next((lane for lane in lanes if lane.kind is Kind.TURN), None)
         out_lane = next((lane for lane in lanes if lane.kind is Kind.OUT), None)
         if not lanes:
             return None
         turn_id = turn_lane.id if turn_lane else 0
         turns = self._latest("view_turns", turn_id, limit)
-        sessions = self._execute(SQL["view_sessions"], (turn_id,))
+        sessions = self._execute(self._sql["view_sessions"], (turn_id,))
         return Story(
             conversation=conversation,
             lanes=tuple(LaneView.of(lane, now) for lane in lanes),
@@ -115,49 +112,49 @@ class Views:
 
     def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
         """The newest rows of a lane, oldest first."""
-        return self._execute(SQL[name], (lane, limit)).fetchall()[::-1]
+        return self._execute(self._sql[name], (lane, limit)).fetchall()[::-1]
 
     def _last_deliveries(self, lane: StoredLane | None, limit: int) -> tuple[DeliveryView, ...]:
         if lane is None:
             return ()
-        rows = self._execute(SQL["view_last_deliveries"], (lane.id, lane.key, limit)).fetchall()
+        rows = self._execute(self._sql["view_last_deliveries"], (lane.id, lane.key, limit)).fetchall()
         return tuple(codec.delivery_view_from(row) for row in reversed(rows))
 
     def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
-        place: tuple[str, int] | None = self._execute(SQL["view_place"], (channel, origin_id)).fetchone()
+        place: tuple[str, int] | None = self._execute(self._sql["view_place"], (channel, origin_id)).fetchone()
         return place
 
     def deliveries(self, conversation: str, after: int, limit: int) -> list[DeliveryView]:
-        rows = self._execute(SQL["view_deliveries"], (conversation, after, limit))
+        rows = self._execute(self._sql["view_deliveries"], (conversation, after, limit))
         return [codec.delivery_view_from(row) for row in rows]
 
     def delivery(self, id: str) -> DeliveryView | None:
         """Looked for where it is likely to be, and last among all that was ever sent."""
         for name in ("view_delivery_failed", "view_delivery_queued", "view_delivery"):
-            row = self._execute(SQL[name], (id,)).fetchone()
+            row = self._execute(self._sql[name], (id,)).fetchone()
             if row is not None:
                 return codec.delivery_view_from(row)
         return None
 
     def outbox(self, state: DeliveryState, limit: int) -> list[DeliveryView]:
-        rows = self._execute(SQL[f"view_outbox_{state}"], (state, limit))
+        rows = self._execute(self._sql[f"view_outbox_{state}"], (state, limit))
         return [codec.delivery_view_from(row) for row in rows]
 
     def dead_letters(self, conversation: str | None, limit: int) -> list[DeadLetter]:
-        rows = self._execute(SQL["view_dead_letters"], (conversation, limit)).fetchall()
+        rows = self._execute(self._sql["view_dead_letters"], (conversation, limit)).fetchall()
         return [DeadLetter(codec.turn_from(row, row[-1]), self._messages_of(row)) for row in reversed(rows)]
 
     def _messages_of(self, turn: Row) -> tuple[Message, ...]:
         lane, _, first, last = turn[:4]
-        rows = self._execute(SQL["view_messages_of_turn"], (lane, first, last))
+        rows = self._execute(self._sql["view_messages_of_turn"], (lane, first, last))
         return tuple(codec.message_from(row, turn[-1]) for row in rows)
 
     def locks(self) -> list[Lock]:
-        rows = self._execute(SQL["view_locks"])
+        rows = self._execute(self._sql["view_locks"])
         return [Lock(key, Kind(kind), owner, epoch, since, until) for key, kind, owner, epoch, since, until in rows]
 
     def questions(self, conversation: str, limit: int) -> list[QuestionView]:
-        for row in self._execute(SQL["view_lanes_of"], (conversation,)):
+        for row in self._execute(self._sql["view_lanes_of"], (conversation,)):
             if row[1] == Kind.TURN:
                 return [
                     codec.question_from(each, conversation) for each in self._latest("view_questions", row[0], limit)
@@ -166,26 +163,26 @@ class Views:
 
     def busy(self, worker: str) -> list[Busy]:
         """Asked ten times a second, so no more is read than is needed."""
-        return [codec.busy_from(row, self._policies) for row in self._execute(SQL["view_busy"], (worker,))]
+        return [codec.busy_from(row, self._policies) for row in self._execute(self._sql["view_busy"], (worker,))]
 
     def waiting(self, conversation: str) -> list[Message]:
-        rows = self._execute(SQL["view_lanes_of"], (conversation,))
+        rows = self._execute(self._sql["view_lanes_of"], (conversation,))
         for lane in [codec.lane_from(row, self._policies) for row in rows]:
             if lane.kind is Kind.TURN:
-                found = self._execute(SQL["view_messages_of_turn"], (lane.id, lane.claim_seq + 1, lane.next_seq))
+                found = self._execute(self._sql["view_messages_of_turn"], (lane.id, lane.claim_seq + 1, lane.next_seq))
                 return [codec.message_from(row, conversation) for row in found]
         return []
 
     def workers(self) -> list[WorkerView]:
-        rows = self._execute(SQL["view_workers"])
+        rows = self._execute(self._sql["view_workers"])
         return [WorkerView(id_, bool(live), until, lanes) for id_, live, until, lanes in rows]
 
     def counts(self, now: int) -> Counts:
-        pending = {row[0]: row for row in self._execute(SQL["view_pending"])}
+        pending = {row[0]: row for row in self._execute(self._sql["view_pending"])}
         nothing = (0, 0, 0, None)
-        failed, dead, live = self._execute(SQL["view_totals"]).fetchone()
+        failed, dead, live = self._execute(self._sql["view_totals"]).fetchone()
         return Counts(
-            lanes=dict(self._execute(SQL["view_lane_counts"], (now,)).fetchall()),
+            lanes=dict(self._execute(self._sql["view_lane_counts"], (now,)).fetchall()),
             messages_waiting=pending.get(Kind.TURN, nothing)[1],
             deliveries_waiting=pending.get(Kind.OUT, nothing)[1],
             deliveries_failed=failed,
@@ -197,9 +194,9 @@ class Views:
 
     def events(self, after: int, limit: int) -> list[StoredEvent]:
         if after < 0:
-            return self._unpack(self._execute(SQL["view_last_journal"]).fetchall())[-1:]
+            return self._unpack(self._execute(self._sql["view_last_journal"]).fetchall())[-1:]
         # Every row holds at least one fact, so `limit` rows are always enough; the first may hold only older ones.
-        rows = self._execute(SQL["view_journal"], (after // EVENTS_PER_ROW_MAX, limit + 1)).fetchall()
+        rows = self._execute(self._sql["view_journal"], (after // EVENTS_PER_ROW_MAX, limit + 1)).fetchall()
         return [event for event in self._unpack(rows) if event.cursor > after][:limit]
 
     @staticmethod

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
 
 from turnlane.backends.rows import Batch, WorkerRow
-from turnlane.backends.sqlite import codec
-from turnlane.backends.sqlite.believed import MESSAGE_CHARACTERS_MAX, Believed
-from turnlane.backends.sqlite.codec import Policies, Row, StoredLane, to_text
-from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sql import codec
+from turnlane.backends.sql.believed import MESSAGE_CHARACTERS_MAX, Believed
+from turnlane.backends.sql.codec import Policies, StoredLane, to_text
+from turnlane.backends.sql.database import Connection, Row
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
@@ -23,20 +22,22 @@ from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 
-class SqliteRows:
+class SqlRows:
     """Changes are gathered and written by `flush`; what was read or changed is kept as long as the transaction."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
+        sql: Mapping[str, str],
         policies: Policies,
         believed: Believed,
         now: int,
     ) -> None:
+        self.now = now
         self._connection = connection
+        self._sql = sql
         self._execute = connection.execute
         self._policies = policies
-        self._now = now
         self._believed = believed
         self._lanes: dict[tuple[Kind, str], StoredLane | None] = {}
         self._changed: dict[int, StoredLane] = {}
@@ -65,7 +66,7 @@ class SqliteRows:
                 if lane is None:
                     missing[place[0]].append(place[1])
         for kind, keys in missing.items():
-            self._resolve(self._execute(SQL["lanes_by_key"], (kind, to_text(keys))))
+            self._resolve(self._execute(self._sql["lanes_by_key"], (kind, to_text(keys))))
 
     def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
         by_channel: defaultdict[str, list[str]] = defaultdict(list)
@@ -74,7 +75,7 @@ class SqliteRows:
                 self._origins[channel, origin_id] = None
                 by_channel[channel].append(origin_id)
         for channel, origin_ids in by_channel.items():
-            for origin_id, seq in self._execute(SQL["origins"], (channel, to_text(origin_ids))):
+            for origin_id, seq in self._execute(self._sql["origins"], (channel, to_text(origin_ids))):
                 self._origins[channel, origin_id] = seq
 
     def _resolve(self, rows: Iterable[Row]) -> list[StoredLane]:
@@ -109,7 +110,7 @@ class SqliteRows:
         if turn is not None:
             return turn.id + 1
         if self._last_id is None:
-            self._last_id = self._execute(SQL["last_lane_id"]).fetchone()[0]
+            self._last_id = self._execute(self._sql["last_lane_id"]).fetchone()[0]
         self._last_id += 2 - self._last_id % 2
         return self._last_id
 
@@ -134,7 +135,7 @@ class SqliteRows:
         only = self._believed.only_queue(kind, self._policies)
         if only is not None:
             return [only]
-        queues = dict(queues_in_file(self._connection, kind))
+        queues = dict(queues_in_file(self._connection, self._sql, kind))
         self._believed.learn_queues(kind, queues)
         self._believed.learn_due(kind, min(queues.values(), default=None))
         return [queue for queue, due_at in queues.items() if due_at <= now]
@@ -151,7 +152,7 @@ class SqliteRows:
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """As the file has it, corrected by what this transaction did."""
-        rows = self._execute(SQL["running"], (kind,))
+        rows = self._execute(self._sql["running"], (kind,))
         held = {id_: codec.runs_as(policy, more, self._policies) for id_, policy, more in rows}
         for lane in self._changed.values():
             held.pop(lane.id, None)
@@ -160,7 +161,7 @@ class SqliteRows:
         return held.values()
 
     def served(self, kind: Kind) -> Mapping[str, int]:
-        return dict(self._execute(SQL["served"], (kind,)).fetchall())
+        return dict(self._execute(self._sql["served"], (kind,)).fetchall())
 
     def save_served(self, kind: Kind, tenant: str, number: int) -> None:
         self._writes["save_served"].append((kind, tenant, number))
@@ -170,7 +171,7 @@ class SqliteRows:
 
     def save_hold(self, account: str, until: int) -> None:
         self._believed.holds()[account] = until
-        self._execute(SQL["save_hold"], (account, until))
+        self._execute(self._sql["save_hold"], (account, until))
 
     def _queue(self, lane: StoredLane) -> Queue:
         """Policies are few, and a transaction asks the same ones again and again."""
@@ -183,7 +184,7 @@ class SqliteRows:
     def _due_in_file(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
         after = (-1, 0)
         while True:
-            rows = self._execute(SQL["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
+            rows = self._execute(self._sql["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
             found = [lane for lane in self._resolve(rows) if _is_due(lane, now) and self._queue(lane) == queue]
             yield from self._with_sessions(found)
             if len(rows) < limit:
@@ -196,11 +197,11 @@ class SqliteRows:
         return lanes
 
     def lanes_of(self, worker: str) -> Sequence[Lane]:
-        self._resolve(self._execute(SQL["lanes_of"], (worker,)).fetchall())
+        self._resolve(self._execute(self._sql["lanes_of"], (worker,)).fetchall())
         return [lane for lane in self._lanes.values() if lane is not None and lane.owner == worker]
 
     def lanes_of_the_dead(self) -> Sequence[Lane]:
-        self._resolve(self._execute(SQL["lanes_of_the_dead"]).fetchall())
+        self._resolve(self._execute(self._sql["lanes_of_the_dead"]).fetchall())
         return [lane for lane in self._lanes.values() if lane is not None and self._is_orphan(lane)]
 
     def _is_orphan(self, lane: StoredLane) -> bool:
@@ -231,8 +232,8 @@ class SqliteRows:
 
     def move_message(self, lane: StoredLane, message: Message, to: int) -> None:
         """Written at once, as it may be read again in this transaction."""
-        self._execute(SQL["move_message"], (lane.id, message.seq, to))
-        self._execute(SQL["move_origin"], (message.channel, message.origin_id, lane.id, message.seq, to))
+        self._execute(self._sql["move_message"], (lane.id, message.seq, to))
+        self._execute(self._sql["move_origin"], (message.channel, message.origin_id, lane.id, message.seq, to))
         self._believed.messages.pop((lane.id, message.seq), None)
         self._messages[lane.id, to] = message.stored(to, message.accepted_at)
         self._origins.pop((message.channel, message.origin_id), None)
@@ -247,7 +248,7 @@ class SqliteRows:
         for outcome, id_, first, last in self._settlements:
             if id_ == lane.id and first <= seq <= last:
                 return outcome
-        row = self._execute(SQL["message_outcome"], (lane.id, seq)).fetchone()
+        row = self._execute(self._sql["message_outcome"], (lane.id, seq)).fetchone()
         return row[0] if row else None
 
     def batches(self, lanes: Sequence[StoredLane]) -> Sequence[Batch]:
@@ -283,7 +284,7 @@ class SqliteRows:
                 keys[lane.id] = lane.key
         if not ranges:
             return
-        for row in self._execute(SQL["messages_of_batches"], (to_text(ranges),)):
+        for row in self._execute(self._sql["messages_of_batches"], (to_text(ranges),)):
             self._messages.setdefault((row[0], row[1]), codec.message_from(row, keys[row[0]]))
 
     def _read_deliveries(self, lanes: Sequence[StoredLane]) -> None:
@@ -291,20 +292,20 @@ class SqliteRows:
         if not missing:
             return
         places = [(lane.id, lane.claim_seq) for lane in missing.values()]
-        for row in self._execute(SQL["deliveries_of_batches"], (to_text(places),)):
+        for row in self._execute(self._sql["deliveries_of_batches"], (to_text(places),)):
             self._deliveries[row[0], row[1]] = codec.delivery_from(row, missing[row[0]].key)
 
     # Questions are few: written at once.
 
     def add_question(self, lane: StoredLane, question: QuestionView) -> None:
-        self._execute(SQL["insert_question"], codec.question_row(lane.id, question))
+        self._execute(self._sql["insert_question"], codec.question_row(lane.id, question))
 
     def question(self, lane: StoredLane, number: int) -> QuestionView:
-        row = self._execute(SQL["question"], (lane.id, lane.number, number)).fetchone()
+        row = self._execute(self._sql["question"], (lane.id, lane.number, number)).fetchone()
         return codec.question_from(row, lane.key)
 
     def answer_question(self, lane: StoredLane, number: int, answer: Answer, at: int) -> None:
-        self._execute(SQL["answer_question"], (answer.text, answer.by, at, lane.id, lane.number, number))
+        self._execute(self._sql["answer_question"], (answer.text, answer.by, at, lane.id, lane.number, number))
 
     # What follows from a commit
 
@@ -320,29 +321,29 @@ class SqliteRows:
         self, lane: StoredLane, state: DeliveryState, *, receipt: str | None = None, cause: str | None = None
     ) -> None:
         self._settled[lane.id, lane.claim_seq] = (state, lane.held_epoch)
-        self._writes["settle_delivery"].append(codec.settled_row(lane, state, self._now, receipt, cause))
+        self._writes["settle_delivery"].append(codec.settled_row(lane, state, self.now, receipt, cause))
 
     def settled_delivery(self, lane: StoredLane, seq: int) -> tuple[DeliveryState, int] | None:
         known = self._settled.get((lane.id, seq))
         if known is not None:
             return known
-        row: tuple[DeliveryState, int] | None = self._execute(SQL["settled_delivery"], (lane.id, seq)).fetchone()
+        row: tuple[DeliveryState, int] | None = self._execute(self._sql["settled_delivery"], (lane.id, seq)).fetchone()
         return row
 
     def delivery(self, lane: StoredLane, seq: int) -> DeliveryView | None:
         self._write_deliveries()
-        row = self._execute(SQL["delivery"], (lane.id, seq)).fetchone()
+        row = self._execute(self._sql["delivery"], (lane.id, seq)).fetchone()
         return None if row is None else codec.delivery_view_from((*row, lane.key))
 
     def move_delivery(self, lane: StoredLane, seq: int, to: int) -> None:
         self._write_deliveries()
-        self._execute(SQL["move_delivery"], (lane.id, seq, to, self._now))
+        self._execute(self._sql["move_delivery"], (lane.id, seq, to, self.now))
         for known in (self._deliveries, self._settled):
             known.pop((lane.id, seq), None)
 
     def close_delivery(self, lane: StoredLane, seq: int, state: DeliveryState, cause: str | None) -> None:
         self._write_deliveries()
-        self._execute(SQL["close_delivery"], (lane.id, seq, state, self._now, cause))
+        self._execute(self._sql["close_delivery"], (lane.id, seq, state, self.now, cause))
         self._settled.pop((lane.id, seq), None)
 
     def _write_deliveries(self) -> None:
@@ -358,14 +359,14 @@ class SqliteRows:
         known = self._turns.get((lane.id, number))
         if known is not None:
             return known
-        row = self._execute(SQL["turn"], (lane.id, number)).fetchone()
+        row = self._execute(self._sql["turn"], (lane.id, number)).fetchone()
         return None if row is None else codec.turn_from(row, lane.key)
 
     def amend_turn(self, lane: StoredLane, turn: TurnView) -> None:
         """Written at once, after what this transaction recorded before."""
         self._write("insert_turn", self._writes.pop("insert_turn", []))
         self._turns[lane.id, turn.number] = turn
-        self._execute(SQL["amend_turn"], (lane.id, turn.number, turn.outcome))
+        self._execute(self._sql["amend_turn"], (lane.id, turn.number, turn.outcome))
 
     def add_attempt(self, lane: StoredLane, attempt: AttemptView) -> None:
         self._attempts[lane.id, attempt.epoch] = attempt
@@ -375,7 +376,7 @@ class SqliteRows:
         known = self._attempts.get((lane.id, epoch))
         if known is not None:
             return known
-        row = self._execute(SQL["attempt"], (lane.id, epoch)).fetchone()
+        row = self._execute(self._sql["attempt"], (lane.id, epoch)).fetchone()
         return None if row is None else codec.attempt_from(row, lane.kind, lane.key)
 
     # Sessions
@@ -386,7 +387,7 @@ class SqliteRows:
             return
         for lane in missing.values():
             lane.sessions, lane.shared = {}, frozenset()
-        for row in self._execute(SQL["sessions_of_lanes"], (to_text(list(missing)),)):
+        for row in self._execute(self._sql["sessions_of_lanes"], (to_text(list(missing)),)):
             lane = missing[row[0]]
             lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
             lane.shared |= {row[1]} if row[9] else frozenset()
@@ -408,7 +409,7 @@ class SqliteRows:
     def drop_sessions(self, lane: StoredLane) -> None:
         """Written at once, after what this transaction saved of them before."""
         self._write("continue_session", self._writes.pop("continue_session", []))
-        self._execute(SQL["drop_sessions"], (lane.id,))
+        self._execute(self._sql["drop_sessions"], (lane.id,))
         lane.sessions, lane.shared = {}, frozenset()
 
     def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
@@ -416,14 +417,14 @@ class SqliteRows:
         twins = self._twins(lane, agent, session.handle)
         lane.shared = lane.shared | {agent} if twins else lane.shared - {agent}
         row = codec.new_session_row(lane.id, agent, session, shared=bool(twins))
-        self._execute(SQL["new_session"], row)
+        self._execute(self._sql["new_session"], row)
         if twins:
-            self._execute(SQL["mark_shared"], (agent, session.handle))
+            self._execute(self._sql["mark_shared"], (agent, session.handle))
         for twin in twins:
             twin.shared |= {agent}
 
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
-        return self._resolve(self._execute(SQL["twins"], (agent, handle, lane.id)).fetchall())
+        return self._resolve(self._execute(self._sql["twins"], (agent, handle, lane.id)).fetchall())
 
     def session_is_busy(self, lane: StoredLane) -> bool:
         if lane.sessions is None:
@@ -439,16 +440,16 @@ class SqliteRows:
     def worker(self, worker: str) -> WorkerRow | None:
         workers = self._believed.workers
         if worker not in workers:
-            row = self._execute(SQL["worker"], (worker,)).fetchone()
+            row = self._execute(self._sql["worker"], (worker,)).fetchone()
             workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2])
         return workers[worker]
 
     def save_worker(self, worker: WorkerRow) -> None:
         self._believed.workers[worker.id] = worker
-        self._execute(SQL["save_worker"], astuple(worker))
+        self._execute(self._sql["save_worker"], astuple(worker))
 
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
-        rows = self._execute(SQL["lapsed_workers"], (now,)).fetchall()
+        rows = self._execute(self._sql["lapsed_workers"], (now,)).fetchall()
         return [WorkerRow(row[0], bool(row[1]), row[2]) for row in rows]
 
     @property
@@ -464,7 +465,7 @@ class SqliteRows:
             self._write(name, rows)
         self._write("settle_messages", self._settlements)
         if noted:
-            self._execute(SQL["insert_journal"], (self._now, to_text(noted)))
+            self._execute(self._sql["insert_journal"], (self.now, to_text(noted)))
 
     def _write_lanes(self) -> None:
         for lane in self._added:
@@ -483,15 +484,15 @@ class SqliteRows:
 
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
-            self._connection.executemany(SQL[name], rows)
+            self._connection.executemany(self._sql[name], rows)
 
 
 def queues_in_file(
-    connection: sqlite3.Connection, kind: Kind, only: Queue | None = None
+    connection: Connection, sql: Mapping[str, str], kind: Kind, only: Queue | None = None
 ) -> Iterator[tuple[Queue, int]]:
     """Each queue of the file in which lanes are due at some time, and when first. `only`: there is no other."""
     queue = ""
-    while queue != only and (row := connection.execute(SQL["next_queue"], (kind, queue)).fetchone()):
+    while queue != only and (row := connection.execute(sql["next_queue"], (kind, queue)).fetchone()):
         queue, due_at = row
         yield queue, due_at
 

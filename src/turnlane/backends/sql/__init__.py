@@ -1,0 +1,1 @@
+"""What the backends share that keep their rows in an SQL database."""

@@ -1,0 +1,86 @@
+"""The file as the writing thread uses it: one connection, one lock between processes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from turnlane.backends.sql.believed import Believed
+from turnlane.backends.sql.codec import Policies
+from turnlane.backends.sql.rows import SqlRows, queues_in_file
+from turnlane.backends.sqlite import file
+from turnlane.backends.sqlite.queries import SQL
+from turnlane.clock import Clock
+from turnlane.model.lane import Kind
+from turnlane.model.policy import tenant_of
+
+UNREAD = -1
+"""As the file's version."""
+
+
+class BelievedOfFile(Believed):
+    """Believed while nobody else has written to the file, which is asked under the lock of each transaction."""
+
+    _version = UNREAD
+
+    def check(self) -> None:
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        self.is_alone = self._version in {version, UNREAD}
+        if version != self._version:
+            self.forget_what_changes()
+            self._version = version
+
+
+class SqliteStore:
+    poll_seconds = 0.02
+    trouble: tuple[type[Exception], ...] = (sqlite3.OperationalError,)
+    conflict: tuple[type[Exception], ...] = ()
+
+    def __init__(self, location: file.Location, clock: Clock, idle_after_ms: int) -> None:
+        self._location = location
+        self._clock = clock
+        self._lock = file.FileLock(location.path)
+        self.connection = file.connect(location)
+        self._policies = Policies(self.connection, SQL)
+        self.believed: Believed = BelievedOfFile(self.connection, SQL, idle_after_ms)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    @contextmanager
+    def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqlRows]:
+        with self._lock.taken(before_waiting):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                self.believed.check()
+                yield SqlRows(self.connection, SQL, self._policies, self.believed, self.now())
+                self.connection.execute("COMMIT")
+            except BaseException:  # nothing of it may stay, whatever happened; it is raised again
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                self._policies.forget_numbers()
+                self.believed.clear()
+                raise
+
+    def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        """The file is asked only for what is not known."""
+        now = self.now()
+        kinds = list(kinds)
+        for kind in kinds:
+            if self.believed.nothing_due_before(kind) <= now:
+                held = self.believed.holds() if kind is Kind.OUT else {}
+                only = self.believed.only_queue(kind, self._policies)
+                dues = [
+                    max(due_at, held.get(tenant_of(queue), 0))
+                    for queue, due_at in queues_in_file(self.connection, SQL, kind, only)
+                ]
+                self.believed.learn_due(kind, min(dues, default=None))
+        return min((self.believed.nothing_due_before(kind) for kind in kinds), default=None)
+
+    def explain(self, error: Exception) -> Exception:
+        return file.explain(error, self._location.path) if isinstance(error, sqlite3.Error) else error
+
+    def close(self) -> None:
+        self.connection.close()
+        self._lock.close()
