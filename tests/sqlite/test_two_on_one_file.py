@@ -15,6 +15,7 @@ from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
+from turnlane.model.usage import Usage
 from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 60_000
@@ -153,3 +154,23 @@ async def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
             await asyncio.gather(*(backend.open() for backend in backends))
         finally:
             await asyncio.gather(*(backend.close() for backend in backends))
+
+
+async def test_a_session_is_whole_when_its_lane_goes_on_in_the_transaction_that_saved_it(opens: Opens) -> None:
+    """Though another process wrote meanwhile, so that nothing of the lane is remembered."""
+    here, there = await opens(), await opens()
+    await here.join("here", TERM_MS)
+    policy = Policy(agent="agent", debounce_ms=0, max_wait_ms=0, on_busy="queue")
+    for number in range(3):
+        await here.accept([replace(arrival("alice", f"m-{number}"), policy=policy)])
+    [lease] = await here.claim("here", Kind.TURN)
+    for turns in range(3):
+        await there.accept([arrival("bob", f"m-{turns}")])
+        committed = await here.commit(lease, Replied(Reply("", session="s", usage=Usage(1, 1))), take_next=True)
+        assert committed.verdict == "answered"
+        while committed.next is not None and committed.next.key != "desk/alice":
+            committed = await here.commit(committed.next, Replied(Reply(None)), take_next=True)
+        if committed.next is not None:
+            lease = committed.next
+            assert lease.session is not None
+            assert lease.session.turns == turns + 1

@@ -385,6 +385,7 @@ class SqlRows:
         missing = {lane.id: lane for lane in lanes if lane.sessions is None}
         if not missing:
             return
+        self._write_continued_sessions()
         for lane in missing.values():
             lane.sessions, lane.shared = {}, frozenset()
         for row in self._execute(self._sql["sessions_of_lanes"], (to_text(list(missing)),)):
@@ -408,9 +409,13 @@ class SqlRows:
 
     def drop_sessions(self, lane: StoredLane) -> None:
         """Written at once, after what this transaction saved of them before."""
-        self._write("continue_session", self._writes.pop("continue_session", []))
+        self._write_continued_sessions()
         self._execute(self._sql["drop_sessions"], (lane.id,))
         lane.sessions, lane.shared = {}, frozenset()
+
+    def _write_continued_sessions(self) -> None:
+        """What this transaction has gathered of them, before they are read or dropped."""
+        self._write("continue_session", self._writes.pop("continue_session", []))
 
     def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
         """Written at once, as the next one in this transaction may be its twin."""
