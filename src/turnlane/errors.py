@@ -5,6 +5,7 @@ TurnlaneError
 │   ├── InvalidMessage     a message from a channel: the right syntax, the wrong content
 │   ├── InvalidBody        a request's body that cannot be read at all
 │   ├── UnsupportedMediaType  a request's body of the wrong content type
+│   ├── InvalidSchedule    a time that cannot be read, or never comes
 │   └── InvalidSettings    turnlane.toml, the environment or the command line
 ├── Unauthorized           a wrong or missing secret
 ├── NotFound               no such channel, agent, conversation, turn or delivery
@@ -40,6 +41,10 @@ class InvalidBody(InvalidInput):
 
 
 class UnsupportedMediaType(InvalidInput):
+    pass
+
+
+class InvalidSchedule(InvalidInput):
     pass
 
 
