@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.testing.doubles import VirtualClock
+from turnlane.testing.servers import Postgres
 
 pytest.register_assert_rewrite("turnlane.testing.conformance")
 
@@ -60,3 +61,17 @@ async def open_again(
             return store
 
         yield None if backend_url.startswith("memory:") else opened
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """One for each process of the test run, from the first test that asks. Whoever breaks one starts its own."""
+    with Postgres({"fsync": "off"}) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: Postgres) -> str:
+    """The URL of an empty database."""
+    postgres_server.empty()
+    return postgres_server.url
