@@ -32,6 +32,7 @@ from turnlane.model.limits import Limits
 from turnlane.model.message import Message
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
+from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Outcome
 from turnlane.model.value import value
 from turnlane.model.view import (
@@ -41,6 +42,7 @@ from turnlane.model.view import (
     DeliveryView,
     LaneView,
     Lock,
+    ScheduleView,
     StoredEvent,
     Story,
     WorkerView,
@@ -69,7 +71,17 @@ class Acceptance:
 
 
 Verdict = Literal[
-    "answered", "sent", "retried", "dead_letter", "failed", "released", "superseded", "asked", "parked", "fenced"
+    "answered",
+    "sent",
+    "fired",
+    "retried",
+    "dead_letter",
+    "failed",
+    "released",
+    "superseded",
+    "asked",
+    "parked",
+    "fenced",
 ]
 
 
@@ -215,7 +227,7 @@ class Backend(Protocol):
         """
 
     async def resume(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        """Undo pause. False: there is no such lane."""
+        """Undo pause. False: there is no such lane. Of a schedule, what passed meanwhile was not missed."""
 
     async def behave(self, conversation: str, on_busy: OnBusy | None) -> bool:
         """What becomes of messages that come while a turn of this conversation runs, whatever its route says.
@@ -247,10 +259,31 @@ class Backend(Protocol):
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Let a parked lane go on, its attempts counted anew. False: it was not parked."""
 
+    # Schedules
+
+    async def schedule(self, schedule: Schedule, policy: Policy) -> bool:
+        """Add the schedule, or change the one of this name; the policy is stamped on its conversation with each prompt.
+
+        A tick lane, `schedule/NAME`, is due at its next time. Whoever claims and commits it (`Fired`) says the prompt
+        in the conversation, as a message under the id `schedule/NAME/TIME`, and arms the next time, all in one. Of the
+        times that have passed by then, `missed` says which are said. If only words change, the next time stays.
+        False: all was so already, and nothing was changed. InvalidSchedule: its times cannot be read, or never come.
+        """
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove it; what it has said stays. Who holds it is fenced. False: there is no such schedule."""
+
+    async def fire(self, name: str, at: int) -> Acceptance | None:
+        """Say its prompt now, as if `at` were one of its times, which go on as they are; also while it is paused.
+
+        Said once for each `at`, however often it is asked for. None: there is no such schedule.
+        """
+
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """Delete history settled before these times, never dead letters. Returns how many rows this call deleted."""
 
-    # What is seen: read without a lock and not as one snapshot. `lanes` and `counts` may cost a pass over all lanes.
+    # What is seen: read without a lock and not as one snapshot. `lanes`, `schedules` and `counts` may cost a pass over
+    # all lanes.
 
     async def lanes(
         self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
@@ -284,6 +317,9 @@ class Backend(Protocol):
         """Messages of the conversation that are in no batch and have no outcome, in order."""
 
     async def workers(self) -> list[WorkerView]: ...
+
+    async def schedules(self) -> list[ScheduleView]:
+        """All of them, by name."""
 
     async def counts(self) -> Counts: ...
 

@@ -23,6 +23,7 @@ from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.policy import OnBusy, Policy, Queue
 from turnlane.model.question import Answer, Question, QuestionView
+from turnlane.model.schedule import Schedule
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
 from turnlane.model.view import (
@@ -33,6 +34,7 @@ from turnlane.model.view import (
     DeliveryView,
     LaneView,
     Lock,
+    ScheduleView,
     StoredEvent,
     Story,
     TurnView,
@@ -242,6 +244,8 @@ class MemoryRows:
         return [self._batch(lane) for lane in lanes]
 
     def _batch(self, lane: Lane) -> Batch:
+        if lane.kind is Kind.TICK:
+            return (), None, None
         if lane.kind is not Kind.TURN:
             return (), self.outgoing[lane.key][lane.claim_seq], None
         stored = self.messages[lane.key]
@@ -420,6 +424,15 @@ class MemoryBackend:
     async def unpark(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.unpark(conversation, kind))
 
+    async def schedule(self, schedule: Schedule, policy: Policy) -> bool:
+        return self._run(lambda t: t.schedule(schedule, policy))
+
+    async def unschedule(self, name: str) -> bool:
+        return self._run(lambda t: t.unschedule(name))
+
+    async def fire(self, name: str, at: int) -> Acceptance | None:
+        return self._run(lambda t: t.fire(name, at))
+
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """A process that keeps nothing has nothing to forget."""
         return 0
@@ -520,6 +533,10 @@ class MemoryBackend:
             WorkerView(row.id, row.live, row.alive_until, len(self._rows.lanes_of(row.id)))
             for row in self._rows.workers.values()
         ]
+
+    async def schedules(self) -> list[ScheduleView]:
+        scheduled = [lane for _, lane in sorted(self._rows.lanes.items()) if lane.rare.schedule is not None]
+        return [ScheduleView.of(lane, self._clock.now()) for lane in scheduled]
 
     async def counts(self) -> Counts:
         rows, now = self._rows, self._clock.now()

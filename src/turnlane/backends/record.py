@@ -9,13 +9,15 @@ from turnlane.backends.base import Verdict
 from turnlane.backends.rows import Rows
 from turnlane.model.delivery import Delivery, notice_id
 from turnlane.model.event import Fact, Noted
-from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Reply, Superseded, TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
+
+NOUNS = {TURN: "turn", OUT: "delivery", TICK: "tick"}
 
 
 class Record:
@@ -144,8 +146,7 @@ class Record:
         """To be written down, its facts in the order of `EVENTS`. It becomes an event only for whoever asks."""
         self.noted.append((name, conversation, *facts))
 
-    def _note_attempt(self, lane: Lane, result: str, *, cause: str | None = None, retry_at: int | None = None) -> None:
-        """A run ended without an outcome: keep who, when and why."""
+    def _keep_attempt(self, lane: Lane, result: str, cause: str | None = None) -> None:
         self._rows.add_attempt(
             lane,
             AttemptView(
@@ -160,9 +161,13 @@ class Record:
                 cause=cause,
             ),
         )
+
+    def _note_attempt(self, lane: Lane, result: str, *, cause: str | None = None, retry_at: int | None = None) -> None:
+        """A run ended without an outcome: keep who, when and why."""
+        self._keep_attempt(lane, result, cause)
         if result == "parked":
             self._note("lane.parked", lane.key, lane.kind.name.lower(), cause)
             return
-        noun, place = ("turn", lane.number) if lane.kind is TURN else ("delivery", lane.claim_seq)
+        noun, place = NOUNS[lane.kind], lane.claim_seq if lane.kind is OUT else lane.number
         why = () if retry_at is None else (cause, retry_at)
         self._note(f"{noun}.{result}", lane.key, place, lane.attempt, lane.epoch, lane.owner, *why)

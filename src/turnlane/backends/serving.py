@@ -236,7 +236,7 @@ class Serving:
         who = (lane.attempt, lane.epoch, lane.owner)
         if delivery is not None:
             self._noted.append(("delivery.started", lane.key, delivery.id, lane.claim_seq, *who))
-        else:
+        elif messages:
             waited = self._now - messages[0].accepted_at
             self._noted.append(("turn.started", lane.key, lane.number, *who, size, waited))
         return lease

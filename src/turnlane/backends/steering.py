@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from turnlane.backends.record import Record
-from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.policy import OnBusy
 from turnlane.model.turn import Superseded
 from turnlane.model.view import TurnView
@@ -79,7 +79,7 @@ class Steering(Record):
 
     def skip(self, conversation: str, kind: Kind) -> bool:
         lane = self._rows.lane(kind, conversation)
-        if lane is None or not lane.has_open_batch:
+        if lane is None or not lane.has_open_batch or kind is TICK:
             return False
         self._give_up(lane, SKIPPED, still_runs=lane.owner is not None)
         return True

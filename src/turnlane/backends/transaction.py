@@ -12,13 +12,15 @@ from itertools import islice
 
 from turnlane.backends.asking import Asking
 from turnlane.backends.base import Acceptance, Arrival, Verdict
+from turnlane.backends.record import NOUNS
 from turnlane.backends.rows import Rows, WorkerRow
+from turnlane.backends.scheduling import Scheduling
 from turnlane.backends.serving import Serving, Taker
 from turnlane.backends.taking_over import TakingOver
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
 from turnlane.model.delivery import Delivery, delivery_id, question_id
-from turnlane.model.lane import NOTHING_RARE, OUT, TURN, Lane
+from turnlane.model.lane import NOTHING_RARE, OUT, TICK, TURN, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message
@@ -28,6 +30,7 @@ from turnlane.model.session import Session
 from turnlane.model.turn import (
     Asks,
     Delivered,
+    Fired,
     GaveUp,
     Outcome,
     Parked,
@@ -51,10 +54,11 @@ _ATTEMPT_VERDICTS: dict[str, Verdict] = {
     "released": "released",
     "asked": "asked",
     "parked": "parked",
+    "fired": "fired",
 }
 
 
-class Transaction(TakingOver, Asking):
+class Transaction(Scheduling, TakingOver, Asking):
     """The verbs over one open transaction's rows, all at the same moment `now`."""
 
     def __init__(self, rows: Rows, now: int, limits: Limits = NO_LIMITS) -> None:
@@ -124,7 +128,7 @@ class Transaction(TakingOver, Asking):
         if command is not None:
             return self._obey(lane, message, self._stamped(lane, policy), command)
         if lane.rare is not NOTHING_RARE or message.role != "person" or message.answers is not None:
-            policy = self._stamped(lane, policy)
+            policy = lane.stamped(policy) if message.role == "schedule" else self._stamped(lane, policy)
             accepted = self._accept_otherwise(lane, message, policy)
             if accepted is not None:
                 return accepted
@@ -152,6 +156,8 @@ class Transaction(TakingOver, Asking):
 
     def _accept_otherwise(self, lane: Lane, message: Message, policy: Policy) -> Acceptance | None:
         """What is not to be answered: others speak, or the person answers. None: it is a message like any other."""
+        if message.role == "schedule":
+            return None
         if message.role != "person":
             return self._hear(lane, message, policy.takeover_ms)
         if lane.rare.asking or message.answers is not None:
@@ -262,9 +268,8 @@ class Transaction(TakingOver, Asking):
         """The lease is not valid any more. If that is because of this very commit, repeat its answer."""
         verdict = None if lane is None else self._earlier_verdict(lane, lease)
         if verdict is None:
-            name = "turn.fenced" if lease.kind is TURN else "delivery.fenced"
-            place = lease.number if lease.kind is TURN else lease.first
-            self._note(name, lease.key, place, lease.epoch, lease.worker)
+            place = lease.first if lease.kind is OUT else lease.number
+            self._note(f"{NOUNS[lease.kind]}.fenced", lease.key, place, lease.epoch, lease.worker)
         return verdict or "fenced"
 
     def _earlier_verdict(self, lane: Lane, lease: Lease) -> Verdict | None:
@@ -272,7 +277,7 @@ class Transaction(TakingOver, Asking):
             settled = self._rows.settled_delivery(lane, lease.first)
             if settled is not None and settled[1] == lease.epoch:
                 return "sent" if settled[0] == "sent" else "failed"
-        else:
+        elif lane.kind is TURN:
             turn = self._rows.turn(lane, lease.number)
             if turn is not None and (turn.epoch, turn.worker) == (lease.epoch, lease.worker):
                 return _OUTCOME_VERDICTS[turn.outcome]
@@ -288,8 +293,12 @@ class Transaction(TakingOver, Asking):
             return self._answer(lane, lease, outcome.reply, steered)
         if isinstance(outcome, Delivered):
             return self._settle(lane, lease, outcome.receipt, taker)
+        if lane.kind is TICK:
+            return self._tick(lane) if isinstance(outcome, Fired) else self._release(lane, lease)
         self._hide(lane)
         match outcome:
+            case Fired():
+                raise ValueError(f"only a schedule fires, and {lane.key} is held to be run or sent")
             case RetryLater():
                 return self._retry(lane, lease, outcome)
             case GaveUp(cause, gone):

@@ -22,6 +22,7 @@ from typing import Literal
 
 from turnlane.model.places import Places, added, beyond, count, newest, outside
 from turnlane.model.policy import OnBusy, Policy, Queue
+from turnlane.model.schedule import Schedule
 from turnlane.model.value import value
 
 LaneState = Literal["idle", "gathering", "ready", "running", "waiting", "paused", "parked"]
@@ -38,7 +39,7 @@ class Kind(IntEnum):
 HEARD_MAX = 100
 """What was said while others answered, so many messages back, is told to the agent when it returns."""
 
-TURN, OUT = Kind.TURN, Kind.OUT
+TURN, OUT, TICK = Kind.TURN, Kind.OUT, Kind.TICK
 """For the path of every message: looking up an enum's member by name takes ten times as long."""
 
 
@@ -64,6 +65,10 @@ class Rare:
     """An out lane that is held without a batch: the epoch of the turn whose growing answer its holder shows."""
     on_busy_of_route: OnBusy | None = None
     """What the route says meanwhile, to go back to."""
+    schedule: Schedule | None = None
+    """A tick lane: what is said, and when. `ready_at` is the next time."""
+    fired_at: int | None = None
+    """When it was last said."""
 
 
 NOTHING_RARE = Rare()
@@ -172,6 +177,9 @@ class Lane:
     @property
     def takeovers_used_up(self) -> bool:
         # `ack = "claim"` promises that a turn never runs twice, so it allows no takeover. A sending has its own key.
+        # A tick does nothing but commit, which kills nobody, so it is taken over as often as it takes.
+        if self.kind is TICK:
+            return False
         never_twice = self.kind is TURN and self.policy.ack == "claim"
         return self.takeovers > (0 if never_twice else self.policy.takeovers)
 
@@ -219,6 +227,24 @@ class Lane:
         # An open batch that nobody holds is backing off: a new message does not jump its turn.
         self._wake_by(self.runs_at)
         return self.next_seq
+
+    def stamp(self, policy: Policy) -> None:
+        """What is claimed from now on follows this policy."""
+        if policy != self.policy:
+            self._keep_who_runs()
+            self.policy = policy
+
+    def arm(self, at: int | None, now: int) -> None:
+        """A tick lane: one tick is due at `at`, and nothing else. None: none is.
+
+        Whoever holds an earlier one is fenced, and still has to let go.
+        """
+        self.done_seq = self.claim_seq = self.next_seq
+        self.attempt = self.failures = 0
+        if at is not None:
+            self.next_seq += 1
+            self.first_at = self.ready_at = at
+        self._rearm(now)
 
     def speaks(self, user: str) -> None:
         """The next turn counts as theirs."""
@@ -502,7 +528,7 @@ class Lane:
 
         A sending may have left before it was stopped, so that the next one is in doubt.
         """
-        if self.kind is TURN or self._was_in_doubt:
+        if self.kind is not OUT or self._was_in_doubt:
             self.attempt -= 1
         self.retry_at = self._again_at(now)
         self._let_go(now)

@@ -11,8 +11,8 @@ from turnlane.model.value import value
 MessageOutcome = Literal["superseded", "refused", "dropped", "answer", "command", "heard"]
 """Of a message that is in no turn. The others have the outcome of their turn."""
 
-Role = Literal["person", "business", "operator"]
-"""Who speaks: the person whom the agent answers, or somebody who answers in its place."""
+Role = Literal["person", "business", "operator", "schedule"]
+"""Who speaks: the person whom the agent answers, somebody who answers in its place, or the clock."""
 
 CONVERSATION_BYTES_MAX = 512
 ORIGIN_ID_BYTES_MAX = 512

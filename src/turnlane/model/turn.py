@@ -57,7 +57,7 @@ class Turn:
     def text(self) -> str:
         """All that was said, one message a line; what others said in the agent's place is marked so."""
         return "\n".join(
-            message.text if message.role == "person" else f"[{message.role}] {message.text}"
+            message.text if message.role in {"person", "schedule"} else f"[{message.role}] {message.text}"
             for message in self.messages
         )
 
@@ -133,6 +133,11 @@ class Delivered:
 
 
 @value
+class Fired:
+    """A tick lane: what is due is said, and the next time is waited for."""
+
+
+@value
 class RetryLater:
     """It failed; the same batch is tried again at `at`, in its place, unless its attempts are used up."""
 
@@ -184,4 +189,4 @@ class Parked:
     cause: str
 
 
-Outcome = Replied | Delivered | RetryLater | GaveUp | Released | Superseded | Asks | Parked
+Outcome = Replied | Delivered | Fired | RetryLater | GaveUp | Released | Superseded | Asks | Parked

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import asdict, field
+from typing import Literal
 
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event
@@ -11,6 +12,7 @@ from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import OnBusy
 from turnlane.model.question import QuestionView
+from turnlane.model.schedule import Missed
 from turnlane.model.session import Session
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE, Usage
@@ -172,6 +174,52 @@ class WorkerView:
     live: bool
     alive_until: int
     lanes: int
+
+
+@value
+class ScheduleView:
+    """A schedule, and where it stands."""
+
+    name: str
+    conversation: str
+    prompt: str
+    cron: str | None
+    zone: str
+    every_ms: int | None
+    missed: Missed
+    missed_max: int
+    enabled: bool
+    by: Literal["file", "operator"]
+    agent: str
+    state: Literal["waiting", "due", "running", "paused", "parked", "off"]
+    next_at: int | None
+    """The time that is waited for; None while it is paused, parked or off."""
+    fired_at: int | None
+    """When its prompt was last said."""
+    owner: str | None
+    """Who holds it just now."""
+
+    @classmethod
+    def of(cls, lane: Lane, now: int) -> ScheduleView:
+        assert lane.rare.schedule is not None
+        state = lane.state(now)
+        return cls(
+            **asdict(lane.rare.schedule),
+            agent=lane.policy.agent,
+            state=_SCHEDULE_STATES.get(state, "waiting"),
+            next_at=lane.ready_at if state not in {"idle", "paused", "parked"} else None,
+            fired_at=lane.rare.fired_at,
+            owner=lane.owner,
+        )
+
+
+_SCHEDULE_STATES: Mapping[LaneState, Literal["due", "running", "paused", "parked", "off"]] = {
+    "ready": "due",
+    "running": "running",
+    "paused": "paused",
+    "parked": "parked",
+    "idle": "off",
+}
 
 
 @value

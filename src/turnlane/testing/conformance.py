@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from turnlane.backends.base import Acceptance, Arrival, Backend, Committed, Verdict
 from turnlane.clock import Clock
-from turnlane.errors import WorkerLost
+from turnlane.errors import InvalidSchedule, WorkerLost
 from turnlane.model.delivery import delivery_id
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
@@ -31,9 +32,11 @@ from turnlane.model.limits import Limits
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.question import TIMED_OUT, Answer, Question
+from turnlane.model.schedule import Missed, Schedule
 from turnlane.model.turn import (
     Asks,
     Delivered,
+    Fired,
     GaveUp,
     Outcome,
     Parked,
@@ -56,6 +59,8 @@ AT_ONCE = Policy(debounce_ms=0)
 GATHER = Policy(debounce_ms=300, max_wait_ms=700)
 TAKEOVER_MS = 400
 PATIENCE_SECONDS = 10
+EACH_SECOND = Schedule("pulse", ALICE, "beat", every_ms=1_000)
+EACH_HOUR = Schedule("hourly", ALICE, "beat", every_ms=3_600_000)
 
 
 def arrival(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE, *, text: str = "hello") -> Arrival:
@@ -132,6 +137,12 @@ async def expire(backend: Backend, pass_time: PassTime) -> int:
 async def send_everything(backend: Backend, worker: str) -> None:
     while leases := await backend.claim(worker, Kind.OUT):
         await backend.commit(leases[0], Delivered())
+
+
+async def fire_what_is_due(backend: Backend, worker: str) -> Verdict | None:
+    """Of the first schedule that is due. None: none is."""
+    leases = await backend.claim(worker, Kind.TICK)
+    return (await backend.commit(leases[0], Fired())).verdict if leases else None
 
 
 class BackendConformance:
@@ -1997,6 +2008,193 @@ class BackendConformance:
         assert [message.origin_id for message in letter.messages] == ["m-2"]
         assert await accept(backend, arrival("m-1")) == [Acceptance("duplicate", 1)]
         assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
+
+    # Schedules -------------------------------------------------------------------------------------------------------
+
+    async def test_a_schedule_says_its_prompt_when_it_is_due_and_not_before(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D5"""
+        worker = await joined(backend, clock)
+        assert await backend.schedule(EACH_SECOND, AT_ONCE)
+        [view] = await backend.schedules()
+        assert (view.name, view.state, view.owner, view.fired_at) == ("pulse", "waiting", None, None)
+        assert view.next_at is not None
+        assert clock.now() < view.next_at <= clock.now() + 1_000
+        assert await backend.claim(worker, Kind.TICK) == []
+        await pass_time(view.next_at - clock.now())
+        worker = await joined(backend, clock)
+        assert await fire_what_is_due(backend, worker) == "fired"
+        [message] = await backend.waiting(ALICE)
+        assert (message.role, message.text, message.sent_at) == ("schedule", "beat", view.next_at)
+        assert (message.sender, message.channel) == ("schedule/pulse", "site")
+        assert message.origin_id.startswith("schedule/pulse/")
+        [after] = await backend.schedules()
+        assert after.next_at == view.next_at + 1_000
+        assert after.fired_at is not None
+        assert origin_ids(await claim_one(backend, worker)) == [message.origin_id]
+
+    async def test_the_same_definition_changes_nothing_and_other_words_keep_the_time(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        await backend.schedule(EACH_HOUR, AT_ONCE)
+        [before] = await backend.schedules()
+        assert not await backend.schedule(EACH_HOUR, AT_ONCE)
+        assert await backend.schedule(replace(EACH_HOUR, prompt="other words"), AT_ONCE)
+        [after] = await backend.schedules()
+        assert (after.prompt, after.next_at) == ("other words", before.next_at)
+        assert await backend.schedule(replace(EACH_HOUR, cron="7 * * * *", every_ms=None), AT_ONCE)
+        [changed] = await backend.schedules()
+        assert changed.next_at != before.next_at
+
+    async def test_a_due_time_is_fired_once_whoever_commits_how_often(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D5: two leaders never act at once"""
+        await backend.schedule(EACH_SECOND, AT_ONCE)
+        await pass_time(1_000)
+        slow = await joined(backend, clock)
+        stale = await claim_one(backend, slow, Kind.TICK)
+        assert await backend.claim(slow, Kind.TICK) == []
+        assert await expire(backend, pass_time) == 1
+        quick = await joined(backend, clock)
+        lease = await claim_one(backend, quick, Kind.TICK)
+        assert (lease.number, lease.attempt, lease.epoch) == (stale.number, 2, stale.epoch + 1)
+        assert (await backend.commit(stale, Fired())).verdict == "fenced"
+        assert await backend.waiting(ALICE) == []
+        assert (await backend.commit(lease, Fired())).verdict == "fired"
+        assert (await backend.commit(lease, Fired())).verdict == "fired"
+        assert len(await backend.waiting(ALICE)) == 1
+
+    @pytest.mark.parametrize("missed", ["once", "skip", "all"])
+    async def test_missed_times_are_said_as_the_schedule_wants(
+        self, backend: Backend, clock: Clock, pass_time: PassTime, missed: Missed
+    ) -> None:
+        await backend.schedule(replace(EACH_SECOND, missed=missed), AT_ONCE)
+        [view] = await backend.schedules()
+        assert view.next_at is not None
+        await pass_time(3_500)
+        worker = await joined(backend, clock)
+        await fire_what_is_due(backend, worker)
+        said = [message.sent_at for message in await backend.waiting(ALICE)]
+        [after] = await backend.schedules()
+        assert after.next_at is not None
+        assert after.next_at > clock.now() - 1_000
+        # No more than a minute late is not missed, so that one is said in any case.
+        expected = list(range(view.next_at, after.next_at, 1_000))
+        assert said == (expected if missed == "all" else expected[:1])
+
+    async def test_of_what_was_missed_for_long_no_more_is_said_than_allowed(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """With a clock that is turned by hand; others wait no minutes."""
+        if not isinstance(clock, VirtualClock):
+            pytest.skip("needs a clock that is turned by hand")
+        for name, missed in (("one", "once"), ("none", "skip"), ("many", "all")):
+            many = replace(EACH_SECOND, name=name, conversation=f"site/{name}", missed=missed, missed_max=7)
+            await backend.schedule(many, AT_ONCE)
+        clock.advance(3_600_000)
+        worker = await joined(backend, clock)
+        while await fire_what_is_due(backend, worker):
+            pass
+        counts = [len(await backend.waiting(f"site/{name}")) for name in ("one", "none", "many")]
+        assert counts == [1, 0, 7]
+        assert all(view.next_at == clock.now() // 1_000 * 1_000 + 1_000 for view in await backend.schedules())
+        names = [entry.event.name for entry in await backend.events()]
+        assert names.count("schedule.missed") == 3
+
+    async def test_a_schedule_is_fired_by_hand_once_for_each_time(self, backend: Backend, clock: Clock) -> None:
+        assert await backend.fire("hourly", clock.now()) is None
+        await backend.schedule(EACH_HOUR, AT_ONCE)
+        [before] = await backend.schedules()
+        at = clock.now()
+        assert await backend.fire("hourly", at) == Acceptance("accepted", 1)
+        assert await backend.fire("hourly", at) == Acceptance("duplicate", 1)
+        assert [message.text for message in await backend.waiting(ALICE)] == ["beat"]
+        [after] = await backend.schedules()
+        assert (after.next_at, after.state) == (before.next_at, "waiting")
+
+    async def test_a_removed_schedule_fires_no_more_and_fences_its_holder(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await backend.schedule(EACH_SECOND, AT_ONCE)
+        await pass_time(1_000)
+        worker = await joined(backend, clock)
+        lease = await claim_one(backend, worker, Kind.TICK)
+        assert await backend.unschedule("pulse")
+        assert not await backend.unschedule("pulse")
+        assert await backend.schedules() == []
+        assert (await backend.commit(lease, Fired())).verdict == "fenced"
+        assert await backend.story(ALICE) is None
+        assert await backend.schedule(EACH_SECOND, AT_ONCE)
+        assert len(await backend.schedules()) == 1
+
+    async def test_what_passes_while_a_schedule_is_paused_was_not_missed(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await backend.schedule(EACH_SECOND, AT_ONCE)
+        assert await backend.pause("schedule/pulse", Kind.TICK)
+        [paused] = await backend.schedules()
+        assert (paused.state, paused.next_at) == ("paused", None)
+        await pass_time(2_000)
+        worker = await joined(backend, clock)
+        assert await backend.claim(worker, Kind.TICK) == []
+        assert await backend.resume("schedule/pulse", Kind.TICK)
+        [resumed] = await backend.schedules()
+        assert resumed.next_at is not None
+        assert resumed.next_at > clock.now() - 1_000
+        await pass_time(1_000)
+        await fire_what_is_due(backend, await joined(backend, clock))
+        assert len(await backend.waiting(ALICE)) == 1
+
+    async def test_a_schedule_that_is_off_waits_for_nothing(self, backend: Backend) -> None:
+        await backend.schedule(replace(EACH_SECOND, enabled=False), AT_ONCE)
+        [view] = await backend.schedules()
+        assert (view.state, view.next_at) == ("off", None)
+        assert await backend.schedule(EACH_SECOND, AT_ONCE)
+        [on] = await backend.schedules()
+        assert on.state == "waiting"
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"every_ms": None, "cron": "61 * * * *"},
+            {"every_ms": None, "cron": "0 0 30 feb *"},
+            {"every_ms": None, "cron": "* * * * *", "zone": "Mars/Olympus"},
+            {"every_ms": None},
+            {"every_ms": 10},
+            {"cron": "* * * * *"},
+            {"name": "No Such Name"},
+            {"prompt": " "},
+        ],
+    )
+    async def test_a_schedule_that_cannot_be_kept_is_refused_and_changes_nothing(
+        self, backend: Backend, wrong: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InvalidSchedule):
+            await backend.schedule(replace(EACH_SECOND, **wrong), AT_ONCE)
+        assert await backend.schedules() == []
+
+    async def test_a_prompt_is_no_answer_to_what_a_turn_asks(self, backend: Backend, clock: Clock) -> None:
+        """D9: only the person answers."""
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Shall I?"))
+        await backend.schedule(EACH_HOUR, AT_ONCE)
+        await backend.fire("hourly", clock.now())
+        [question] = await backend.questions(ALICE)
+        assert question.answer is None
+        assert len(await backend.waiting(ALICE)) == 1
+
+    async def test_schedules_are_kept_and_seen_by_others(
+        self, backend: Backend, open_again: OpenAgain, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await backend.schedule(EACH_SECOND, AT_ONCE)
+        other = await self.opened_again(open_again)
+        assert await other.schedules() == await backend.schedules()
+        assert not await other.schedule(EACH_SECOND, AT_ONCE)
+        await pass_time(1_000)
+        assert await fire_what_is_due(other, await joined(other, clock)) == "fired"
+        assert len(await backend.waiting(ALICE)) == 1
 
     async def test_close_may_be_called_twice(self, backend: Backend) -> None:
         await backend.close()

@@ -20,10 +20,22 @@ from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message
-from turnlane.model.policy import OnBusy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
+from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Outcome
-from turnlane.model.view import Busy, Counts, DeadLetter, DeliveryView, LaneView, Lock, StoredEvent, Story, WorkerView
+from turnlane.model.view import (
+    Busy,
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    ScheduleView,
+    StoredEvent,
+    Story,
+    WorkerView,
+)
 
 T = TypeVar("T")
 
@@ -154,7 +166,7 @@ class SqlBackend:
         return leases
 
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
-        places = ((TURN, lease.key), (OUT, lease.key)) if lease.kind is TURN else ((OUT, lease.key),)
+        places = ((TURN, lease.key), (OUT, lease.key)) if lease.kind is TURN else ((lease.kind, lease.key),)
         future = self._call(Transaction.commit, (lease, outcome, take_next), places, finish=_committed)
         committed: Committed = await self._unless_called_off(future)
         return committed
@@ -230,6 +242,20 @@ class SqlBackend:
         done: bool = await self._call(Transaction.unpark, (conversation, kind))
         return done
 
+    # Schedules
+
+    async def schedule(self, schedule: Schedule, policy: Policy) -> bool:
+        changed: bool = await self._call(Transaction.schedule, (schedule, policy))
+        return changed
+
+    async def unschedule(self, name: str) -> bool:
+        done: bool = await self._call(Transaction.unschedule, (name,))
+        return done
+
+    async def fire(self, name: str, at: int) -> Acceptance | None:
+        fired: Acceptance | None = await self._call(Transaction.fire, (name, at))
+        return fired
+
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         gone = 0
         for noun in ("message", "turn", "attempt"):
@@ -296,6 +322,10 @@ class SqlBackend:
 
     async def workers(self) -> list[WorkerView]:
         return await self._read(Views.workers)
+
+    async def schedules(self) -> list[ScheduleView]:
+        now = self._clock.now()
+        return await self._read(lambda v: v.schedules(now))
 
     async def counts(self) -> Counts:
         now = self._clock.now()

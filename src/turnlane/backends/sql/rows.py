@@ -14,7 +14,7 @@ from turnlane.backends.sql.codec import Policies, StoredLane, to_text
 from turnlane.backends.sql.database import Connection, Row
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
-from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
@@ -259,6 +259,8 @@ class SqlRows:
     def _batch(self, lane: StoredLane) -> Batch:
         if lane.kind is OUT:
             return (), self._deliveries[lane.id, lane.claim_seq], None
+        if lane.kind is TICK:
+            return (), None, None
         messages = [self._message(lane.id, seq) for seq in _places_read(lane)]
         # Who holds the lease has them now; who runs the batch again reads them.
         for seq in range(lane.done_seq + 1, lane.claim_seq + 1):

@@ -22,6 +22,7 @@ from turnlane.model.view import (
     DeliveryView,
     LaneView,
     Lock,
+    ScheduleView,
     StoredEvent,
     Story,
     WorkerView,
@@ -30,6 +31,8 @@ from turnlane.model.view import (
 T = TypeVar("T")
 
 LANES_PAGE = 1000
+
+SCHEDULES_MAX = 100_000
 
 EVENTS_PER_ROW_MAX = 1_000_000
 """A cursor is `row * EVENTS_PER_ROW_MAX + place`, so that it grows with both."""
@@ -176,6 +179,12 @@ class Views:
     def workers(self) -> list[WorkerView]:
         rows = self._execute(self._sql["view_workers"])
         return [WorkerView(id_, bool(live), until, lanes) for id_, live, until, lanes in rows]
+
+    def schedules(self, now: int) -> list[ScheduleView]:
+        rows = self._execute(self._sql["view_lanes"], (Kind.TICK, None, SCHEDULES_MAX, 0)).fetchall()
+        lanes = [codec.lane_from(row, self._policies) for row in rows]
+        scheduled = sorted((lane for lane in lanes if lane.rare.schedule is not None), key=lambda lane: lane.key)
+        return [ScheduleView.of(lane, now) for lane in scheduled]
 
     def counts(self, now: int) -> Counts:
         pending = {row[0]: row for row in self._execute(self._sql["view_pending"])}
