@@ -14,7 +14,8 @@ from turnlane.model.delivery import NotSent, Refused
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
-from turnlane.model.turn import Delivered, Replied, Reply, Turn
+from turnlane.model.schedule import Schedule
+from turnlane.model.turn import Delivered, Fired, Released, Replied, Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
@@ -41,6 +42,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _unseen(world)
     await _deaf(world)
     await _lost_and_fenced(world, clock)
+    await _scheduled(world, clock)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
     assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_THE_SERVER
@@ -231,6 +233,24 @@ async def _lost_and_fenced(world: World, clock: VirtualClock) -> None:
     for lease in stale:
         outcome = Replied(Reply("stale")) if lease.kind is Kind.TURN else Delivered()
         assert (await world.backend.commit(lease, outcome)).verdict == "fenced"
+
+
+async def _scheduled(world: World, clock: VirtualClock) -> None:
+    """A due schedule that is given back, lost with its worker, and fired late."""
+    backend = world.backend
+    await backend.schedule(Schedule("pulse", "desk/ida", "beat", every_ms=1_000), AT_ONCE)
+    clock.advance(1_000)
+    await backend.join("first", 1_000)
+    (lease,) = await backend.claim("first", Kind.TICK)
+    await backend.commit(lease, Released())
+    (stale,) = await backend.claim("first", Kind.TICK)
+    clock.advance(1_001)
+    await backend.reap()
+    await backend.join("second", 1_000)
+    (lease,) = await backend.claim("second", Kind.TICK)
+    assert (await backend.commit(stale, Fired())).verdict == "fenced"
+    assert (await backend.commit(lease, Fired())).verdict == "fired"
+    await backend.unschedule("pulse")
 
 
 def _told(world: World, name: str) -> list[dict[str, object]]:

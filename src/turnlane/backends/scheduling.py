@@ -61,11 +61,14 @@ class Scheduling(Steering):
         return lane, None if lane is None else lane.rare.schedule
 
     def _resume(self, lane: Lane, *, by: By) -> None:
-        schedule = lane.rare.schedule
-        if lane.kind is TICK and schedule is not None and lane.paused and lane.owner is None:
-            # What passed meanwhile was not missed: nobody wanted it.
-            lane.arm(schedule.next_after(self._now), self._now)
+        self._pass_over_the_pause(lane)
         super()._resume(lane, by=by)
+
+    def _pass_over_the_pause(self, lane: Lane) -> None:
+        """What was due meanwhile was not missed: nobody wanted it."""
+        schedule = lane.rare.schedule
+        if schedule is not None and lane.paused and lane.owner is None:
+            lane.arm(schedule.next_after(self._now), self._now)
 
     # Of a tick
 

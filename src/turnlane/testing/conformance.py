@@ -2090,14 +2090,15 @@ class BackendConformance:
         """With a clock that is turned by hand; others wait no minutes."""
         if not isinstance(clock, VirtualClock):
             pytest.skip("needs a clock that is turned by hand")
-        for name, missed in (("one", "once"), ("none", "skip"), ("many", "all")):
+        wanted: dict[str, Missed] = {"one": "once", "none": "skip", "many": "all"}
+        for name, missed in wanted.items():
             many = replace(EACH_SECOND, name=name, conversation=f"site/{name}", missed=missed, missed_max=7)
             await backend.schedule(many, AT_ONCE)
         clock.advance(3_600_000)
         worker = await joined(backend, clock)
         while await fire_what_is_due(backend, worker):
             pass
-        counts = [len(await backend.waiting(f"site/{name}")) for name in ("one", "none", "many")]
+        counts = [len(await backend.waiting(f"site/{name}")) for name in wanted]
         assert counts == [1, 0, 7]
         assert all(view.next_at == clock.now() // 1_000 * 1_000 + 1_000 for view in await backend.schedules())
         names = [entry.event.name for entry in await backend.events()]

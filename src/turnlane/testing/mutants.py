@@ -19,6 +19,7 @@ from turnlane.testing.simulation import Broken, simulate_many, throwaway
 
 LANE = "turnlane.model.lane:Lane"
 POLICY = "turnlane.model.policy:Policy"
+SCHEDULE = "turnlane.model.schedule:Schedule"
 SESSION = "turnlane.model.session:Session"
 TRANSACTION = "turnlane.backends.transaction:Transaction"
 SERVING = "turnlane.backends.serving:Serving"
@@ -41,6 +42,54 @@ class Mutant:
 
 
 MUTANTS = (
+    # Schedules
+    Mutant("a schedule fires once and never again", f"{TRANSACTION}._tick", "lane.arm(passed.next_at", "lane.arm(None"),
+    Mutant(
+        "a due time is fired again by the next tick",
+        f"{TRANSACTION}._tick",
+        "lane.arm(passed.next_at, self._now)",
+        "lane.arm(first, self._now)",
+    ),
+    Mutant(
+        "who holds a tick of a schedule that was changed fires it, too",
+        f"{LANE}.arm",
+        "self.done_seq = self.claim_seq = self.next_seq",
+        "self.claim_seq = self.next_seq = self.next_seq",
+    ),
+    Mutant(
+        "what passed in a pause is fired after it",
+        f"{TRANSACTION}._pass_over_the_pause",
+        "lane.paused and",
+        "False and",
+    ),
+    Mutant(
+        "all that was missed is fired, however much",
+        f"{SCHEDULE}.passed",
+        "and len(due) < most",
+        "and len(due) < 10_000",
+    ),
+    Mutant("what was to be skipped is fired late", f"{SCHEDULE}.passed", "now - first > LATE_MS", "False"),
+    Mutant(
+        "the id of a firing is that of the hour, not of its time",
+        f"{SCHEDULE}.message",
+        "{_written(at)}",
+        "{_written(at)[:13]}",
+    ),
+    Mutant(
+        "a prompt is taken for the answer to a question",
+        f"{TRANSACTION}._accept_otherwise",
+        'if message.role == "schedule":',
+        'if message.role == "schedule" and not lane.rare.asking:',
+    ),
+    Mutant(
+        "a schedule that was armed by a wrong clock sleeps on",
+        f"{TRANSACTION}.schedule",
+        "and lane.ready_at > next_at",
+        "and False",
+    ),
+    Mutant(
+        "a tick whose workers die is given up on", f"{LANE}.takeovers_used_up", "if self.kind is TICK:", "if False:"
+    ),
     # Sessions
     Mutant(
         "two conversations run one session at once",

@@ -16,7 +16,7 @@ from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import LaneView, StoredEvent, Story, TurnView
 from turnlane.testing.simulation.oracle import Account, Oracle, require, require_same
 
-KINDS = (Kind.TURN, Kind.OUT)
+KINDS = (Kind.TURN, Kind.OUT, Kind.TICK)
 EVENTS_PAGE = 97
 
 
@@ -84,6 +84,20 @@ async def check_overview(oracle: Oracle, backend: Backend) -> None:
     live = {(name, row.alive_until, holding[name]) for name, row in oracle.workers.items() if not row.dead}
     require_same(workers, live, "the live workers are those that joined and were not lost")
     await check_counts(oracle, backend, lanes)
+    shown = {
+        f"schedule/{view.name}": (view.conversation, view.prompt, view.missed, view.fired_at, view.owner)
+        for view in await backend.schedules()
+    }
+    kept = {
+        key: (each.conversation, each.prompt, each.missed, oracle.fired_at.get(key), _owner(oracle, key))
+        for key, each in oracle.schedules.items()
+    }
+    require_same(shown, kept, "the schedules are those that were set and not removed")
+
+
+def _owner(oracle: Oracle, key: str) -> str | None:
+    holder = oracle.accounts[Kind.TICK, key].holder
+    return holder.worker if holder else None
 
 
 def _holder(lane: Account) -> tuple[str, int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from turnlane.backends.base import Acceptance, Arrival, Verdict
@@ -25,10 +26,12 @@ from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
+from turnlane.model.schedule import Schedule
 from turnlane.model.session import Session
 from turnlane.model.turn import (
     Asks,
     Delivered,
+    Fired,
     GaveUp,
     Outcome,
     Parked,
@@ -74,6 +77,10 @@ def difference(actual: object, expected: object) -> str:
 
 
 NEVER = 1 << 60
+
+NOUNS = {Kind.TURN: "turn", Kind.OUT: "delivery", Kind.TICK: "tick"}
+PERIODS_MS = {"* * * * *": 60_000, "@hourly": 3_600_000}
+"""Of the expressions that the simulation knows."""
 
 
 @dataclass(slots=True)
@@ -206,7 +213,7 @@ class Account:
 
     @property
     def most(self) -> int:
-        if self.kind is Kind.OUT or self.policy.on_busy == "queue":
+        if self.kind is not Kind.TURN or self.policy.on_busy == "queue":
             return 1
         return self.policy.max_batch
 
@@ -322,6 +329,9 @@ class Oracle:
         self.resent: set[str] = set()
         """Deliveries that an operator has put at the end of their outbox."""
         self.questions: dict[str, list[QuestionView]] = {}
+        self.schedules: dict[str, Schedule] = {}
+        """By the key of their lane."""
+        self.fired_at: dict[str, int] = {}
         self.events: Counter[str] = Counter()
         """How many facts of each name must have been written down."""
 
@@ -399,17 +409,18 @@ class Oracle:
             return Acceptance("duplicate", known)
         lane = self._account(Kind.TURN, key, arrival.policy)
         arrival = replace(arrival, policy=lane.heed(arrival.policy))
-        lane.gone = False
+        if message.role != "schedule":
+            lane.gone = False
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now, answers=None)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
         if arrival.command is not None:
             self._obeyed(lane, stored, arrival.command, arrival.policy, now)
             return Acceptance("accepted", stored.seq)
-        if message.role != "person":
+        if message.role in {"business", "operator"}:
             self._heard(lane, stored, arrival.policy.takeover_ms, now)
             return Acceptance("accepted", stored.seq)
-        if self._heard_as_answer(lane, stored, message.answers, now):
+        if message.role == "person" and self._heard_as_answer(lane, stored, message.answers, now):
             return Acceptance("accepted", stored.seq)
         if arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending:
             lane.arrived += 1
@@ -789,7 +800,8 @@ class Oracle:
 
     def _started(self, lane: Account, lease: Lease | None) -> None:
         require_same(lease, self._lease(lane), "I2, I5, I6, I8: a lease holds the next or the same batch, counted")
-        self.events["turn.started" if lane.kind is Kind.TURN else "delivery.started"] += 1
+        if lane.kind is not Kind.TICK:
+            self.events[f"{NOUNS[lane.kind]}.started"] += 1
 
     def _lease(self, lane: Account) -> Lease:
         assert lane.batch is not None and lane.holder is not None
@@ -807,7 +819,7 @@ class Oracle:
             last=items[-1].seq,
             policy=lane.policy,
             claimed_at=lane.holder.since,
-            messages=() if delivery else tuple(item for item in items if isinstance(item, Message)),
+            messages=tuple(item for item in items if isinstance(item, Message) and lane.kind is Kind.TURN),
             delivery=delivery,
             session=None if delivery else self.sessions.get((lane.key, lane.policy.agent)),
             answers=tuple(asked.answer for asked in lane.batch.questions if asked.answer is not None),
@@ -829,7 +841,7 @@ class Oracle:
             return self._goes_on(lane, now) if take_next and expected == "sent" else None
         self._heard_the_end(lane, lease.epoch)
         if answer == "fenced":
-            self.events["turn.fenced" if lease.kind is Kind.TURN else "delivery.fenced"] += 1
+            self.events[f"{NOUNS[lease.kind]}.fenced"] += 1
         if ending.by_commit:
             require_same(answer, ending.verdict, "a repeated commit answers what it answered the first time")
         else:
@@ -882,6 +894,8 @@ class Oracle:
                 return self._answered(lane, self._steered_into(lane, lease, through), reply, now)
             case Delivered(receipt):
                 return self._settled(lane, "sent", now, by_commit=True, receipt=receipt)
+            case Fired():
+                return self._fired(lane, now)
             case RetryLater() if self._used_up(lane, outcome):
                 return self._given_up(lane, now, by_commit=True, cause=outcome.cause)
             case RetryLater():
@@ -1029,7 +1043,8 @@ class Oracle:
         assert lane.batch is not None
         once = lane.kind is Kind.TURN and lane.policy.ack == "claim"
         waited = lane.batch.open_question is not None and not once  # for a person, which costs nothing
-        if not waited and lane.batch.lost + 1 > (0 if once else lane.policy.takeovers):
+        spare = lane.kind is Kind.TICK or lane.batch.lost < (0 if once else lane.policy.takeovers)
+        if not waited and not spare:
             self._given_up(lane, now, by_commit=False)
             return
         self._note_attempt(lane, "lost", now)
@@ -1124,8 +1139,106 @@ class Oracle:
             at=now,
         )
         self.attempts.setdefault(lane.key, []).append(view)
-        noun = "turn" if lane.kind is Kind.TURN else "delivery"
-        self.events["lane.parked" if result == "parked" else f"{noun}.{result}"] += 1
+        self.events["lane.parked" if result == "parked" else f"{NOUNS[lane.kind]}.{result}"] += 1
+
+    # Schedules
+
+    def scheduled(self, schedule: Schedule, policy: Policy, now: int, *, answer: bool) -> None:
+        lane = self._account(Kind.TICK, schedule.key, policy)
+        before, next_at = self.schedules.get(lane.key), self._next_time(schedule, now)
+        armed = self._tick_of(lane)
+        too_late = armed is not None and next_at is not None and (armed.sent_at or 0) > next_at
+        changes = too_late or (before, lane.policy) != (schedule, policy)
+        require_same(answer, changes, "a schedule is changed by another definition only", before, schedule)
+        if not changes:
+            return
+        self.schedules[lane.key], lane.policy = schedule, policy
+        self.events["schedule.set"] += 1
+        if before is None or too_late or self._clockwork(before) != self._clockwork(schedule):
+            self._arm(lane, next_at)
+
+    @staticmethod
+    def _clockwork(schedule: Schedule) -> tuple[object, ...]:
+        return schedule.cron, schedule.every_ms, schedule.zone, schedule.enabled
+
+    @staticmethod
+    def _period(schedule: Schedule) -> int:
+        return schedule.every_ms or PERIODS_MS[schedule.cron or ""]
+
+    def _next_time(self, schedule: Schedule, now: int) -> int | None:
+        period = self._period(schedule)
+        return now - now % period + period if schedule.enabled else None
+
+    @staticmethod
+    def _tick_of(lane: Account) -> Message | None:
+        """The one that is waited for, or held. Its `sent_at` is the due time."""
+        items = [*(lane.batch.items if lane.batch else ()), *lane.waiting]
+        return items[0] if items and isinstance(items[0], Message) else None
+
+    def _arm(self, lane: Account, at: int | None) -> None:
+        if lane.batch is not None and lane.holder is not None:
+            self._let_go(lane, "fenced", by_commit=False)
+            lane.holder = lane.former  # as with a stop
+        lane.batch, lane.waiting = None, []
+        if at is not None:
+            lane.arrived += 1
+            lane.waiting = [Message("", "", lane.key, "", "", sent_at=at, seq=lane.arrived)]
+            lane.quiet_at = at
+
+    def _scheduled(self, name: str) -> tuple[Account | None, Schedule | None]:
+        key = f"schedule/{name}"
+        return self.accounts.get((Kind.TICK, key)), self.schedules.get(key)
+
+    def unscheduled(self, name: str, *, answer: bool) -> None:
+        lane, schedule = self._scheduled(name)
+        require_same(answer, schedule is not None, "only what is scheduled is removed", name)
+        if lane is None or schedule is None:
+            return
+        del self.schedules[lane.key]
+        self._arm(lane, None)
+        lane.resume()
+        lane.parked = False
+        self.fired_at.pop(lane.key, None)
+        self.events["schedule.removed"] += 1
+
+    def schedule_resumed(self, name: str, now: int, *, answer: bool) -> None:
+        lane, schedule = self._scheduled(name)
+        if lane is not None and schedule is not None and lane.paused and lane.holder is None:
+            self._arm(lane, self._next_time(schedule, now))
+        self.resumed(Kind.TICK, f"schedule/{name}", answer=answer)
+
+    def fired_by_hand(self, name: str, at: int, now: int, *, answer: Acceptance | None) -> None:
+        lane, schedule = self._scheduled(name)
+        expected = None if lane is None or schedule is None else self._say_for(lane, schedule, at, now)
+        require_same(answer, expected, "a schedule is fired once for each time", name, at)
+
+    def _fired(self, lane: Account, now: int) -> Verdict:
+        """Every time that has come is said, or passed over as the schedule wants; and the one after is waited for."""
+        schedule, tick = self.schedules[lane.key], self._tick_of(lane)
+        assert tick is not None and tick.sent_at is not None
+        period = self._period(schedule)
+        came = list(range(tick.sent_at, max(now, tick.sent_at) + 1, period))
+        most = {"once": 1, "skip": 1 if now - came[0] <= 60_000 else 0, "all": schedule.missed_max}
+        said = came[: most[schedule.missed]]
+        for at in said:
+            self._say_for(lane, schedule, at, now)
+        self.events["schedule.missed"] += said != came
+        self._let_go(lane, "fired", by_commit=True)
+        lane.batch = None
+        self._arm(lane, came[-1] + period)
+        return "fired"
+
+    def _say_for(self, lane: Account, schedule: Schedule, at: int, now: int) -> Acceptance:
+        second, ms = divmod(at, 1000)
+        id_ = f"{lane.key}/{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03}Z"
+        channel = schedule.conversation.partition("/")[0]
+        said = (schedule.conversation, lane.key, schedule.prompt)
+        message = Message(channel, id_, *said, sent_at=at, role="schedule")
+        acceptance = self._accept(Arrival(message, lane.policy), now)
+        if acceptance.verdict != "duplicate":
+            self.fired_at[lane.key] = now
+            self.events["schedule.fired"] += 1
+        return acceptance
 
     # Steering
 

@@ -24,9 +24,11 @@ from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import LATER, NORMAL, URGENT, OnBusy, Policy
 from turnlane.model.question import Question
+from turnlane.model.schedule import Missed, Schedule
 from turnlane.model.turn import (
     Asks,
     Delivered,
+    Fired,
     GaveUp,
     Outcome,
     Parked,
@@ -40,7 +42,7 @@ from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.simulation.checks import KINDS, check_lanes, check_overview, check_story, check_totals
-from turnlane.testing.simulation.oracle import Oracle, Violation, require, require_same
+from turnlane.testing.simulation.oracle import PERIODS_MS, Oracle, Violation, require, require_same
 
 PEOPLE = ("somebody", "somebody else")
 LIMITS = (
@@ -60,6 +62,9 @@ SHARED_SESSIONS_SHARE = 1 / 8
 """Of the histories: agents there give several conversations one handle."""
 OPTIONS = ("yes", "no")
 ANSWERS = ("yes", "NO", "2", "what for?")
+SCHEDULES = ("pulse", "morning")
+SCHEDULED_SHARE = 1 / 2
+"""Of the histories: a schedule runs there from the start."""
 PROCESSES = 2
 WORKERS = 4
 TERM_MS = 5_000
@@ -154,6 +159,7 @@ class World:
             self.an_operator_speaks: 1,
             self.somebody_types: 3,
             self.an_operator_looks: 1,
+            self.an_operator_schedules: 3,
             self.an_operator_tells_a_lane_how_to_behave: 1,
             self.an_operator_decides_about_a_dead_letter: 3,
             self.an_operator_decides_about_a_delivery: 3,
@@ -165,6 +171,9 @@ class World:
     async def live(self, steps: int) -> None:
         for _ in range(WORKERS):
             await self._hire()
+        if self._chance.random() < SCHEDULED_SHARE:
+            await self._schedule(self._any_schedule(SCHEDULES[0]))
+            await self._look()
         for _ in range(steps):
             self._go_elsewhere()
             step = self._chance.choices(self._steps, self._weights)[0]
@@ -276,7 +285,7 @@ class World:
 
     async def a_worker_claims(self) -> None:
         if awake := self._awake():
-            kind = self._chance.choice((Kind.TURN, Kind.TURN, Kind.OUT))
+            kind = self._chance.choice((Kind.TURN, Kind.TURN, Kind.TURN, Kind.OUT, Kind.OUT, Kind.TICK))
             await self._claim(self._chance.choice(awake), kind, self._chance.choice((1, 1, 2, 3)))
 
     async def _claim(self, worker: SimulatedWorker, kind: Kind, most: int) -> None:
@@ -459,6 +468,8 @@ class World:
         self.tally["claimed"] += len(leases)
 
     def _any_outcome(self, lease: Lease) -> Outcome:
+        if lease.kind is Kind.TICK:
+            return self._chance.choices((Fired(), Released()), (90, 10))[0]
         later = self._clock.now() + self._chance.choice((0, 800, 1_500, 4_000))
         waiting = self._oracle.accounts[lease.kind, lease.key].waiting
         endings: list[tuple[Outcome, int]] = [
@@ -585,7 +596,7 @@ class World:
     # Operators
 
     async def an_operator_steers(self) -> None:
-        kind, key = self._chance.choice(KINDS), self._chance.choice(CONVERSATIONS)
+        kind, key = self._chance.choice((Kind.TURN, Kind.OUT)), self._chance.choice(CONVERSATIONS)
         verb = self._chance.choice(
             ("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop", "retry", "skip")
         )
@@ -675,6 +686,48 @@ class World:
         self.tally["waited for typing"] += waits
         self._oracle.typed(key, self._clock.now(), answer=waits)
 
+    async def an_operator_schedules(self) -> None:
+        """Sets one, more often than not as it was; removes it, fires it, pauses it, or lets it go on."""
+        name, now = self._chance.choice(SCHEDULES), self._clock.now()
+        verb = self._chance.choice(("set", "set", "set", "set", "same", "fire", "pause", "resume", "remove"))
+        self._note(f"schedule: {verb}", name)
+        self.tally[f"schedule {verb}"] += 1
+        match verb:
+            case "set" | "same":
+                kept = self._oracle.schedules.get(f"schedule/{name}")
+                await self._schedule(kept if kept is not None and verb == "same" else self._any_schedule(name))
+            case "remove":
+                self._oracle.unscheduled(name, answer=await self._backend.unschedule(name))
+            case "fire":
+                at = now - self._chance.choice((0, 0, now % 1_000))
+                self._oracle.fired_by_hand(name, at, now, answer=await self._backend.fire(name, at))
+            case "pause":
+                until = self._chance.choice((None, now + 5_000))
+                paused = await self._backend.pause(f"schedule/{name}", Kind.TICK, until=until)
+                self._oracle.paused(Kind.TICK, f"schedule/{name}", until, answer=paused)
+            case _:
+                resumed = await self._backend.resume(f"schedule/{name}", Kind.TICK)
+                self._oracle.schedule_resumed(name, now, answer=resumed)
+
+    async def _schedule(self, schedule: Schedule) -> None:
+        policy = self._policies[schedule.conversation]
+        changed = await self._backend.schedule(schedule, policy)
+        self._oracle.scheduled(schedule, policy, self._clock.now(), answer=changed)
+
+    def _any_schedule(self, name: str) -> Schedule:
+        chance = self._chance
+        every_ms = chance.choice((1_000, 1_000, 5_000, 60_000, None))
+        return Schedule(
+            name,
+            chance.choice(CONVERSATIONS),
+            chance.choice(("wake up", "still there?")),
+            cron=None if every_ms else chance.choice(tuple(PERIODS_MS)),
+            every_ms=every_ms,
+            missed=chance.choice(get_args(Missed)),
+            missed_max=chance.choice((1, 3, 10)),
+            enabled=chance.random() < 0.9,
+        )
+
     async def an_operator_looks(self) -> None:
         await check_overview(self._oracle, self._backend)
         await check_story(self._oracle, self._backend, self._chance.choice(CONVERSATIONS))
@@ -685,6 +738,9 @@ class World:
         """I12: the faults stop, one good worker is left, and everything gets its answer."""
         unsure = [(worker, call) for worker in self._workers for call in worker.unsure]
         self._workers.clear()
+        for name in SCHEDULES:
+            self._oracle.unscheduled(name, answer=await self._backend.unschedule(name))
+        await self._look()
         worker = await self._hire()
         for _ in range(DRAIN_ROUNDS):
             await self._put_in_order(worker)
@@ -713,6 +769,7 @@ class World:
         for kind in KINDS:
             while leases := await self._claim_all(worker, kind):
                 for lease in leases:
+                    require(kind is not Kind.TICK, "what is removed is never due", lease)
                     done = Delivered() if kind is Kind.OUT else Replied(self._any_reply(lease))
                     answer = await self._backend.commit(lease, done)
                     self._committed(worker, Call(lease, done, take_next=False), answer)
