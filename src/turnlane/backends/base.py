@@ -339,6 +339,8 @@ class Backend(Protocol):
 _MODULES = {
     "memory": "turnlane.backends.memory:MemoryBackend",
     "sqlite": "turnlane.backends.sqlite:SqliteBackend",
+    "postgresql": "turnlane.backends.postgres:PostgresBackend",
+    "postgres": "turnlane.backends.postgres:PostgresBackend",
 }
 
 

@@ -48,7 +48,7 @@ class Lasting(click.ParamType[Duration]):
     default="memory://",
     show_default=True,
     metavar="URL",
-    help="memory:// or sqlite:// (a throwaway file for each history).",
+    help="memory://, sqlite:// (a throwaway file for each history) or a postgresql:// server (a throwaway schema).",
 )
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to share the work.")
 @click.option("--bot", metavar="MODULE:BOT", help="Try this bot instead: shop.bot:bot, or a settings file.")

@@ -104,8 +104,11 @@ class SqlBackend:
         if group.noted:
             if self._listeners:
                 self._tell_listeners([event_of(noted, group.at) for noted in group.noted])
-            self._change.set()
-            self._change = asyncio.Event()
+            self._tell_of_a_change()
+
+    def _tell_of_a_change(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
 
     def _tell_listeners(self, events: Sequence[Event]) -> None:
         for listener in self._listeners:

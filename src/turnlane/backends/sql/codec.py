@@ -69,6 +69,8 @@ class Policies:
         self._same: dict[int, tuple[Policy, int]] = {}
         self.queues: set[Queue] = set()
         """Of all policies that this process has met."""
+        self.rated = False
+        """Whether one of them lets an account send only so often."""
 
     def policy(self, number: int) -> Policy:
         if number not in self._policies:
@@ -88,9 +90,13 @@ class Policies:
     def _remember(self, policy: Policy, number: int) -> None:
         if len(self._same) >= POLICIES_KEPT_MAX:
             self._same.clear()
-        self.queues.add(policy.queue)
+        self._note(policy)
         # Hashing a policy is slow next to looking at its id; keeping the object keeps the id from being given away.
         self._same[id(policy)] = (policy, number)
+
+    def _note(self, policy: Policy) -> None:
+        self.queues.add(policy.queue)
+        self.rated = self.rated or policy.send_every_ms > 0
 
     def forget_numbers(self) -> None:
         """A transaction was undone, and a number that it had given out with it."""
@@ -102,7 +108,7 @@ class Policies:
         for number, text in self._execute(self._sql["policies"], (max(self._policies, default=0),)):
             policy = _policy(text)
             self._policies[number] = policy
-            self.queues.add(policy.queue)
+            self._note(policy)
             self._numbers.setdefault(policy, number)
 
 

@@ -67,6 +67,13 @@ class Call:
     """A claim that stays here until it is served."""
 
 
+class Poke:
+    """Somebody else may have made a lane due."""
+
+
+POKE = Poke()
+
+
 @dataclass(slots=True)
 class Group:
     """What came of one transaction, to be told on the event loop."""
@@ -114,7 +121,7 @@ class Writer:
         self._limits = limits
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[Call | Poke | None] = SimpleQueue()
         self._waiting: dict[tuple[str, Kind], deque[asyncio.Future[list[Lease]]]] = {}
         self._next_due: int | None = None
         self._hold_until = 0
@@ -134,6 +141,10 @@ class Writer:
             call.future.set_exception(BackendUnavailable("the backend is closed; open it again"))
         else:
             self._calls.put(call)
+
+    def poke(self) -> None:
+        """Look now whether those who wait can be served."""
+        self._calls.put(POKE)
 
     def stop(self) -> None:
         """Finish what was submitted, then end the thread. Blocks for one group at most."""
@@ -167,7 +178,8 @@ class Writer:
             call = self._calls.get(timeout=self._patience())
             most = self._group_calls_most()
             while call is not None:
-                calls.append(call)
+                if not isinstance(call, Poke):
+                    calls.append(call)
                 if len(calls) >= most:
                     return calls, False
                 call = self._calls.get_nowait()
@@ -208,6 +220,8 @@ class Writer:
 
     def _rest(self) -> None:
         """Whoever still waits could not be given what is due now, as its worker must renew first: do not spin."""
+        if not self._calls.empty():
+            return
         soon = self._store.now() + int(self._store.poll_seconds * 1000)
         try:
             self._look_ahead()

@@ -102,20 +102,32 @@ async def simulate_many(
 
 def throwaway(url: str) -> OpenStore:
     """Stores of that kind that are made for one history and deleted after it."""
-    if url not in {"memory://", "sqlite://"}:
-        raise InvalidInput(f"{url} may hold what somebody needs; simulate on memory:// or sqlite:// (a throwaway file)")
+    if url not in {"memory://", "sqlite://"} and not url.startswith(("postgresql://", "postgres://")):
+        raise InvalidInput(
+            f"{url} may hold what somebody needs; simulate on memory://, sqlite:// (a throwaway file) or the "
+            "postgresql:// URL of a server (a throwaway schema)"
+        )
 
     @asynccontextmanager
     async def opened(clock: Clock) -> AsyncIterator[Sequence[Backend]]:
         async with AsyncExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turnlane-simulation-"))
-            # What losing power would lose is not what is simulated here, so nothing waits for the disk.
-            file = f"sqlite:///{folder}/store.db?synchronous=off"
-            urls = ["memory://"] if url == "memory://" else [file] * PROCESSES
-            processes = [open_backend(each, clock) for each in urls]
+            processes = [open_backend(each, clock) for each in await _urls(url, stack)]
             for backend in processes:
                 await backend.open()
                 stack.push_async_callback(backend.close)
             yield processes
 
     return opened
+
+
+async def _urls(url: str, stack: AsyncExitStack) -> Sequence[str]:
+    """Of a new store, for each process that shall see it."""
+    if url == "memory://":
+        return [url]
+    if url == "sqlite://":
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turnlane-simulation-"))
+        # What losing power would lose is not what is simulated here, so nothing waits for the disk.
+        return [f"sqlite:///{folder}/store.db?synchronous=off"] * PROCESSES
+    from turnlane.backends.postgres.schema import throwaway_schema
+
+    return [await stack.enter_async_context(throwaway_schema(url))] * PROCESSES

@@ -1,0 +1,121 @@
+"""The backend on a Postgres database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from turnlane.backends.postgres import schema
+from turnlane.backends.postgres.connection import BlockingConnection, Target
+from turnlane.backends.postgres.queries import SQL
+from turnlane.backends.postgres.store import PostgresStore, explain
+from turnlane.backends.sql.backend import SqlBackend
+from turnlane.backends.sql.views import Reader, Views
+from turnlane.backends.sql.writer import Writer
+from turnlane.clock import Clock
+
+LISTEN_AGAIN_SECONDS = 1.0
+
+
+class PostgresBackend(SqlBackend):
+    """One transaction for each group of calls, lanes locked while it lasts, and a hint to the others at its end."""
+
+    def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
+        super().__init__(url, clock)
+        self.target = Target(url)
+        self._idle_after_ms = idle_after_ms
+        self._me = clock.token()
+        self._listening: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        await asyncio.to_thread(self._prepare)
+        notifies = (self._channel, self._me) if self.target.notify else None
+        self._reader = self._open_reader()
+        self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)
+        self._writer = Writer(self._store, self._report, lambda: self.limits)
+        self._writer.start()
+        if notifies is not None:
+            listens = asyncio.Event()
+            self._listening = asyncio.create_task(self._listen(listens))
+            await listens.wait()
+
+    async def close(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            await asyncio.wait([listening])
+        await super().close()
+
+    def _prepare(self) -> None:
+        connection = BlockingConnection(self.target)
+        try:
+            connection.open()
+            schema.migrate(connection, self.target.schema)
+        except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
+            raise explain(error, self.target) from error
+        finally:
+            connection.close()
+
+    async def schema_version(self) -> int:
+        """The version of the tables as they are; 0 if there are none yet."""
+        return await asyncio.to_thread(self._schema_version)
+
+    def _schema_version(self) -> int:
+        connection = BlockingConnection(self.target)
+        try:
+            connection.open()
+            return schema.version(connection)
+        except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
+            raise explain(error, self.target) from error
+        finally:
+            connection.close()
+
+    def _open_reader(self) -> Reader:
+        connection = BlockingConnection(self.target)
+
+        def read(view: Callable[[Views], Any]) -> Any:
+            try:
+                connection.open()
+                return view(Views(connection, SQL))
+            except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
+                raise explain(error, self.target) from error
+
+        return Reader(read, connection.close)
+
+    # Hints
+
+    @property
+    def _channel(self) -> str:
+        return f"turnlane_{self.target.schema}" if self.target.schema else "turnlane"
+
+    async def _listen(self, listens: asyncio.Event) -> None:
+        """A hint that is lost costs only latency: the timer looks, too."""
+        while True:
+            try:
+                connection = await self.target.connect()
+            except (*PostgresStore.trouble, asyncpg.PostgresError):
+                listens.set()
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+                continue
+            try:
+                await self._hear_all(connection, listens)
+            finally:
+                connection.terminate()
+
+    async def _hear_all(self, connection: asyncpg.Connection, listens: asyncio.Event) -> None:
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda _: ended.set())
+        await connection.add_listener(self._channel, self._hear)
+        listens.set()
+        await ended.wait()
+
+    def _hear(self, _: object, __: int, ___: str, who: object) -> None:
+        if who != self._me:
+            self._tell_of_a_change()
+            if self._writer is not None:
+                self._writer.poke()

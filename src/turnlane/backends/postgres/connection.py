@@ -1,0 +1,133 @@
+"""asyncpg for a thread that waits for each statement, and what a URL says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from turnlane.backends.sql.codec import NOTHING
+from turnlane.backends.sql.database import Row
+from turnlane.errors import InvalidSettings
+
+T = TypeVar("T")
+
+CONNECT_SECONDS_MAX = 10.0
+STATEMENT_SECONDS_MAX = 60.0
+"""A server that takes longer is as good as gone."""
+STATEMENTS_KEPT = 256
+
+
+class Target:
+    """What a `postgresql://…` URL says: the driver's own options, and three of ours.
+
+    `schema`: where the tables are, else as the database says. `notify=false`: for a pool that forbids LISTEN.
+    `prepare=false`: for a pool that forbids prepared statements.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        self.schema = options.pop("schema", None)
+        self.notify = _is_true(url, "notify", options.pop("notify", "true"))
+        self.prepare = _is_true(url, "prepare", options.pop("prepare", "true"))
+        self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
+        self.name = f"{parts.hostname or options.get('host', 'localhost')}{parts.path}"
+        """For people: without the password."""
+
+    async def connect(self) -> asyncpg.Connection:
+        settings = {"application_name": "turnlane"}
+        if self.schema is not None:
+            settings["search_path"] = _quoted(self.schema)
+        connection: asyncpg.Connection = await asyncpg.connect(
+            self.dsn,
+            timeout=CONNECT_SECONDS_MAX,
+            command_timeout=STATEMENT_SECONDS_MAX,
+            statement_cache_size=STATEMENTS_KEPT if self.prepare else 0,
+            max_cached_statement_lifetime=0,
+            server_settings=settings,
+        )
+        return connection
+
+
+def _is_true(url: str, name: str, value: str) -> bool:
+    if value not in {"true", "false"}:
+        raise InvalidSettings(f"{url.partition('?')[0]}: {name} is {value!r}; write {name}=true or {name}=false")
+    return value == "true"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Fetched:
+    """All rows of a statement's answer."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+    def fetchone(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[Any]:
+        return list(self._rows)
+
+
+class BlockingConnection:
+    """One connection with an event loop of its own, that runs only while a statement does."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._connection: asyncpg.Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    def open(self) -> bool:
+        """Connect if it is not. True: it is another connection than before."""
+        if self.is_open:
+            return False
+        self._connection = self.run(self._target.connect())
+        return True
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Fetched:
+        return Fetched(self.run(self._opened().fetch(statement, *parameters)))
+
+    def executemany(self, statement: str, rows: Iterable[Row], /) -> None:
+        written = [[None if value is NOTHING else value for value in row] for row in rows]
+        self.run(self._opened().executemany(statement, written))
+
+    def command(self, statement: str) -> None:
+        """Without parameters nor rows, or several of them."""
+        self.run(self._opened().execute(statement))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(coroutine)
+
+    def drop(self) -> None:
+        """Whatever was under way is undone by the server."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    def close(self) -> None:
+        if self.is_open:
+            try:
+                self.run(self._opened().close(timeout=1.0))
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                self.drop()
+        self._loop.close()
+
+    def _opened(self) -> asyncpg.Connection:
+        """Never another one in the middle: what belongs together would be torn apart."""
+        if self._connection is None or self._connection.is_closed():
+            raise ConnectionError("the connection was lost")
+        return self._connection
