@@ -345,7 +345,7 @@ _MODULES = {
 
 
 def open_backend(url: str, clock: Clock | None = None, *, idle_after_ms: int = 60_000) -> Backend:
-    """The backend that the URL names, not yet connected: `memory://`, `sqlite:///file.db`.
+    """The backend that the URL names, not yet connected: `memory://`, `sqlite:///file.db`, `postgresql://host/database`.
 
     What it remembers of a conversation in this process goes once the conversation was idle for `idle_after_ms`.
     """
@@ -356,5 +356,11 @@ def open_backend(url: str, clock: Clock | None = None, *, idle_after_ms: int = 6
         known = ", ".join(f"{name}://" for name in _MODULES)
         raise InvalidSettings(f"no backend for {url.partition(':')[0]!r}; use one of {known}")
     module, _, name = _MODULES[scheme].partition(":")
-    backend: Backend = getattr(import_module(module), name)(url, clock or SystemClock(), idle_after_ms)
+    try:
+        kind = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        extra = module.rpartition(".")[2]
+        missing = f"{scheme}:// needs the package {error.name}; pip install 'turnlane[{extra}]'"
+        raise InvalidSettings(missing) from error
+    backend: Backend = kind(url, clock or SystemClock(), idle_after_ms)
     return backend

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from turnlane.backends import Backend, open_backend
@@ -88,7 +88,8 @@ async def store(settings: Settings) -> AsyncIterator[Finding]:
         yield Finding("backend", "broken", str(error), "change `backend` in the settings")
         return
     if file is None:
-        yield Finding("backend", "ok", f"{without_password(settings.backend)} keeps nothing once its process ends")
+        async for finding in _without_a_file(backend, settings.backend):
+            yield finding
         return
     folder = list(_folder(file))
     for finding in folder:
@@ -98,6 +99,14 @@ async def store(settings: Settings) -> AsyncIterator[Finding]:
     elif all(finding.status != "broken" for finding in folder):
         async for finding in _opened(backend, settings.backend, file):
             yield finding
+
+
+async def _without_a_file(backend: Backend, url: str) -> AsyncIterator[Finding]:
+    if url.startswith("memory:"):
+        yield Finding("backend", "ok", f"{url} keeps nothing once its process ends")
+        return
+    async for finding in _opened(backend, url, None):
+        yield finding
 
 
 def _folder(file: Path) -> Iterator[Finding]:
@@ -119,7 +128,8 @@ def _folder(file: Path) -> Iterator[Finding]:
         yield Finding("disk", "ok", said)
 
 
-async def _opened(backend: Backend, url: str, file: Path) -> AsyncIterator[Finding]:
+async def _opened(backend: Backend, url: str, file: Path | None) -> AsyncIterator[Finding]:
+    name = file or without_password(url)
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
             before = await schema_version(url)
@@ -129,19 +139,41 @@ async def _opened(backend: Backend, url: str, file: Path) -> AsyncIterator[Findi
         yield Finding("backend", "broken", str(error), "mend it, then ask again")
         return
     except TimeoutError:
-        step = "close the program that holds the file, or look at the disk"
-        yield Finding("backend", "broken", f"{file} did not open within {OPEN_SECONDS_MAX:.0f}s", step)
+        step = "close the program that holds the file, or look at the disk; look at the server if there is one"
+        yield Finding("backend", "broken", f"{name} did not open within {OPEN_SECONDS_MAX:.0f}s", step)
         return
     try:
         migrated = "" if before == after else f", migrated from {before}"
-        yield Finding("backend", "ok", f"{file} opens; schema {after}{migrated}")
-        yield await asyncio.to_thread(_integrity, file, SystemClock())
+        yield Finding("backend", "ok", f"{name} opens; schema {after}{migrated}")
+        if file is not None:
+            yield await asyncio.to_thread(_integrity, file, SystemClock())
+        if isinstance(backend, Served):
+            for finding in _server(await backend.server_settings()):
+                yield finding
         async for finding in _contents(backend, SystemClock().now()):
             yield finding
     except BackendError as error:
         yield Finding("backend", "broken", str(error), "mend it, then ask again")
     finally:
         await backend.close()
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A backend that is a server, with settings of its own."""
+
+    async def server_settings(self) -> Mapping[str, str]: ...
+
+
+_SAFE = {"fsync": ("on",), "full_page_writes": ("on",), "synchronous_commit": ("on", "remote_write", "remote_apply")}
+
+
+def _server(found: Mapping[str, str]) -> Iterator[Finding]:
+    yield Finding("server", "ok", f"Postgres {found['server_version']}")
+    for name, safe in _SAFE.items():
+        if found[name] not in safe:
+            step = f"set {name} = on in the server, or accept that a crash of it loses what was acknowledged"
+            yield Finding("server", "warning", f"{name} is {found[name]}", step)
 
 
 def _integrity(file: Path, clock: Clock) -> Finding:

@@ -1,16 +1,17 @@
-"""What a torture must not have done: read from outside, and from the file with nothing but SQLite."""
+"""What a torture must not have done: read from outside, and from the store with nothing but its driver."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from turnlane.testing.outside import Call, Reply
 
@@ -119,13 +120,13 @@ class Conversation:
 def gather(
     sent: Mapping[str, Sequence[str]],
     *,
-    store: Path,
+    store: str,
     calls: Sequence[Call],
     replies: Sequence[Reply],
     requests: Sequence[Reply],
 ) -> list[Conversation]:
     """All conversations; `sent` names them by their full keys, whose last parts differ."""
-    with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+    with reading(store) as fetch:
         return [
             Conversation(
                 key,
@@ -133,19 +134,33 @@ def gather(
                 replies=[reply for reply in replies if reply.conversation == key.partition("/")[2]],
                 requests=[request for request in requests if request.conversation == key.partition("/")[2]],
                 calls=[call for call in calls if call.conversation == key],
-                messages=[each for (each,) in connection.execute(_MESSAGES, (key,))],
-                turns=[Turn(*row) for row in connection.execute(_TURNS, (key,))],
-                deliveries=connection.execute(_DELIVERIES, (key,)).fetchall(),
+                messages=[each for (each,) in fetch(_MESSAGES, (key,))],
+                turns=[Turn(*row) for row in fetch(_TURNS, (key,))],
+                deliveries=[(id_, turn, state) for id_, turn, state in fetch(_DELIVERIES, (key,))],
             )
             for key, ids in sent.items()
         ]
 
 
-def what_happened(store: Path) -> Counter[str]:
-    """How often each event is in the file's journal."""
-    with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        rows: list[tuple[str]] = connection.execute("SELECT facts FROM journal").fetchall()
-    return Counter(name for (row,) in rows for name, *_ in json.loads(row))
+def what_happened(store: str) -> Counter[str]:
+    """How often each event is in the store's journal."""
+    with reading(store) as fetch:
+        return Counter(name for (row,) in fetch("SELECT facts FROM journal", ()) for name, *_ in json.loads(row))
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Callable[[str, Sequence[str]], Iterable[Sequence[Any]]]]:
+    """Statements on the store that the URL names, written for SQLite. Not to be called where an event loop runs."""
+    if url.startswith("sqlite:"):
+        file = urlsplit(url).path[1:]
+        with closing(sqlite3.connect(f"{Path(file).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection.execute
+        return
+    from turnlane.backends.postgres.connection import BlockingConnection, Target
+
+    with closing(BlockingConnection(Target(url))) as server:
+        server.open()
+        yield lambda statement, parameters: server.execute(statement.replace("?", "$1"), parameters)
 
 
 _MESSAGES = """

@@ -1,4 +1,4 @@
-"""Real processes on one SQLite file, killed and frozen past their leases while people write: is every promise kept?
+"""Real processes on one store, killed and frozen past their leases while people write: is every promise kept?
 
     python -m turnlane.testing.torture --seconds 120 --processes 3 --seed 1
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ VIOLATIONS_SHOWN = 20
 LOG_LINES_SHOWN = 5
 
 SETTINGS = """
+backend = "{backend}"
+
 [lanes]
 debounce = "100ms"
 max_wait = "1s"
@@ -71,6 +73,12 @@ class Plan:
     processes: int = 3
     seed: int = 1
     conversations: int = 12
+    backend: str | None = None
+    """An empty store; without one, a file in the folder."""
+
+
+Fault = Callable[[Random], Awaitable[str]]
+"""Something else that goes wrong now and then, the store's server for example. Returns what it was, once it is over."""
 
 
 @dataclass
@@ -92,15 +100,16 @@ class Report:
         return "\n".join([head, *rows, *broken, "a promise was BROKEN" if broken else "every promise was kept"])
 
 
-async def torture(plan: Plan, folder: Path) -> Report:
+async def torture(plan: Plan, folder: Path, faults: Sequence[Fault] = ()) -> Report:
     """Live through the plan in this folder, wait until everything is answered, and judge."""
-    return await _Torture(plan, folder).run()
+    return await _Torture(plan, folder, faults).run()
 
 
 @dataclass
 class _Torture:
     plan: Plan
     folder: Path
+    faults: Sequence[Fault] = ()
     fleet: list[Turnlane] = field(default_factory=list)
     sent: dict[str, list[str]] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
@@ -109,20 +118,29 @@ class _Torture:
     async def run(self) -> Report:
         self.over = asyncio.Event()
         async with Outside(respond=self._think) as self.outside, AsyncExitStack() as stack:
-            (self.folder / "turnlane.toml").write_text(SETTINGS.format(secret=SECRET, outside=self.outside.url))
+            (self.folder / "turnlane.toml").write_text(self._settings())
             for _ in range(self.plan.processes):
                 command = Turnlane("run", "--listen", "127.0.0.1:0", "--log-format", "json", folder=self.folder)
                 self.fleet.append(await stack.enter_async_context(command))
             drained_in = await self._live()
             for process in self.fleet:
                 await self._end(process)
-        return self._judge(drained_in)
+        return await asyncio.to_thread(self._judge, drained_in)
+
+    @property
+    def _store(self) -> str:
+        return self.plan.backend or f"sqlite:///{self.folder}/turnlane.db"
+
+    def _settings(self) -> str:
+        return SETTINGS.format(backend=self._store, secret=SECRET, outside=self.outside.url)
 
     async def _live(self) -> float:
         """Traffic and faults for the planned time; then only what is left. Returns how long that took."""
         customers = [self._customer(place) for place in range(self.plan.conversations)]
+        troubles = [self._trouble(process, place) for place, process in enumerate(self.fleet)]
+        others = [self._other_trouble(fault, place) for place, fault in enumerate(self.faults)]
         async with asyncio.TaskGroup() as group:
-            for each in [*customers, *(self._trouble(process, place) for place, process in enumerate(self.fleet))]:
+            for each in [*customers, *troubles, *others]:
                 group.create_task(_task(each))
             await asyncio.sleep(self.plan.seconds)
             self.over.set()
@@ -189,6 +207,12 @@ class _Torture:
             else:
                 await self._freeze(process, chance)
 
+    async def _other_trouble(self, fault: Fault, place: int) -> None:
+        chance = Random(f"{self.plan.seed}/fault/{place}")
+        while not self.over.is_set():
+            await self._pause(chance.uniform(2, 8))
+            self.happened[await fault(chance)] += 1
+
     async def _kill(self, process: Turnlane, chance: Random) -> None:
         self.happened["kills (SIGKILL)"] += 1
         process.kill()
@@ -219,15 +243,15 @@ class _Torture:
         self.problems.append(("ended by itself", "\n".join(process.last_words.splitlines()[-LOG_LINES_SHOWN:])))
 
     def _judge(self, drained_in: float) -> Report:
-        world, store = self.outside, self.folder / "turnlane.db"
+        world = self.outside
         conversations = gather(
-            self.sent, store=store, calls=world.calls, replies=world.replies, requests=world.requests
+            self.sent, store=self._store, calls=world.calls, replies=world.replies, requests=world.requests
         )
         broken = [violation for each in conversations for violation in each.violations()]
         return Report(self.plan, self._figures(conversations, drained_in), [*self.problems, *broken])
 
     def _figures(self, conversations: Sequence[Conversation], drained_in: float) -> dict[str, object]:
-        world, events = self.outside, what_happened(self.folder / "turnlane.db")
+        world, events = self.outside, what_happened(self._store)
         turns = sum(len(each.turns) for each in conversations)
         return {
             **{name: self.happened[name] for name in sorted(self.happened)},
@@ -250,12 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     defaults = Plan()
     parser = argparse.ArgumentParser(prog="python -m turnlane.testing.torture", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="how long faults happen")
-    parser.add_argument("--processes", type=int, default=defaults.processes, help="how many share the file")
+    parser.add_argument("--processes", type=int, default=defaults.processes, help="how many share the store")
     parser.add_argument("--seed", type=int, default=defaults.seed, help="decides bursts and faults")
     parser.add_argument("--conversations", type=int, default=defaults.conversations, help="how many customers write")
+    parser.add_argument("--backend", help="the URL of an empty store; else a file in the folder")
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept; else a temporary one")
     given = parser.parse_args(arguments)
-    plan = Plan(given.seconds, given.processes, given.seed, given.conversations)
+    plan = Plan(given.seconds, given.processes, given.seed, given.conversations, given.backend)
     with tempfile.TemporaryDirectory(prefix="turnlane-torture-") as temporary:
         report = asyncio.run(torture(plan, given.folder or Path(temporary)))
     sys.stdout.write(f"{report}\n")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -16,6 +16,8 @@ from turnlane.backends.sql.backend import SqlBackend
 from turnlane.backends.sql.views import Reader, Views
 from turnlane.backends.sql.writer import Writer
 from turnlane.clock import Clock
+
+T = TypeVar("T")
 
 LISTEN_AGAIN_SECONDS = 1.0
 
@@ -33,7 +35,7 @@ class PostgresBackend(SqlBackend):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        await asyncio.to_thread(self._prepare)
+        await asyncio.to_thread(self._once, lambda connection: schema.migrate(connection, self.target.schema))
         notifies = (self._channel, self._me) if self.target.notify else None
         self._reader = self._open_reader()
         self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)
@@ -51,11 +53,12 @@ class PostgresBackend(SqlBackend):
             await asyncio.wait([listening])
         await super().close()
 
-    def _prepare(self) -> None:
+    def _once(self, work: Callable[[BlockingConnection], T]) -> T:
+        """On a connection of its own."""
         connection = BlockingConnection(self.target)
         try:
             connection.open()
-            schema.migrate(connection, self.target.schema)
+            return work(connection)
         except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
             raise explain(error, self.target) from error
         finally:
@@ -63,17 +66,7 @@ class PostgresBackend(SqlBackend):
 
     async def schema_version(self) -> int:
         """The version of the tables as they are; 0 if there are none yet."""
-        return await asyncio.to_thread(self._schema_version)
-
-    def _schema_version(self) -> int:
-        connection = BlockingConnection(self.target)
-        try:
-            connection.open()
-            return schema.version(connection)
-        except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
-            raise explain(error, self.target) from error
-        finally:
-            connection.close()
+        return await asyncio.to_thread(self._once, schema.version)
 
     def _open_reader(self) -> Reader:
         connection = BlockingConnection(self.target)
@@ -86,6 +79,15 @@ class PostgresBackend(SqlBackend):
                 raise explain(error, self.target) from error
 
         return Reader(read, connection.close)
+
+    async def server_settings(self) -> Mapping[str, str]:
+        """What `doctor` judges: whether what is acknowledged is also safe."""
+
+        def read(connection: BlockingConnection) -> Mapping[str, str]:
+            names = ("server_version", "fsync", "full_page_writes", "synchronous_commit")
+            return {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
+
+        return await asyncio.to_thread(self._once, read)
 
     # Hints
 

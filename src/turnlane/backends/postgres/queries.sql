@@ -398,7 +398,7 @@ ORDER BY id DESC LIMIT 1
 
 -- name: lock
 -- Held until the end of the transaction, by all who ask for the same name.
-SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '/' || $1, 0))
+SELECT pg_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
 
 -- name: notify
 SELECT pg_notify($1, $2)

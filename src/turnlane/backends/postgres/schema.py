@@ -23,7 +23,9 @@ VERSION = FIRST_VERSION + len(MIGRATIONS)
 
 def version(connection: BlockingConnection) -> int:
     """0 for an empty database."""
-    if connection.execute("SELECT to_regclass('meta')").fetchone()[0] is None:
+    # Not by to_regclass, which may answer from a cache that does not know of a table made meanwhile.
+    known = "SELECT 1 FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace(current_schema()::text)"
+    if connection.execute(known).fetchone() is None:
         return 0
     found: int = connection.execute("SELECT version FROM meta").fetchone()[0]
     return found
@@ -37,12 +39,12 @@ def check(found: int) -> int:
 
 def migrate(connection: BlockingConnection, schema: str | None) -> None:
     """Bring the tables to the current version in one transaction. Several processes may try at once; one does it."""
-    if schema is not None:
-        _create_schema(connection, schema)
     if check(version(connection)) < VERSION:
         connection.command("BEGIN")
         try:
             connection.execute(SQL["lock"], ("schema",))
+            if schema is not None:
+                _create_schema(connection, schema)
             _bring_up(connection, check(version(connection)))
             connection.command("COMMIT")
         except BaseException:  # half a schema must not stay, whatever happened; it is raised again

@@ -49,8 +49,12 @@ def explain(error: Exception, target: Target) -> Exception:
         return ValueError(f"Postgres cannot hold it: {error}")
     if isinstance(error, TROUBLE):
         advice = "check that the server runs and that the URL, user and password are right"
-        return BackendUnavailable(f"{target.name}: {advice} ({type(error).__name__}: {error})")
+        return BackendUnavailable(f"{target.name}: {advice} ({_words(error)})")
     return error
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 class ServerClock:
