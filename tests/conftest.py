@@ -25,10 +25,17 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     # Losing power is tested elsewhere, so nothing here waits for the disk.
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db?synchronous=off"
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/store.db?synchronous=off"
+        case _:
+            # It looks at the clock more often where nobody tells it of a change, and here the clock is turned by hand.
+            return f"{request.getfixturevalue('postgres')}?notify=false"
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SCHEMA, SQL
+from turnlane.clock import SystemClock
 from turnlane.errors import SchemaMismatch
 
 FIRST_VERSION = 3
@@ -80,7 +80,7 @@ def _let_the_journal_grow(connection: BlockingConnection) -> None:
 @asynccontextmanager
 async def throwaway_schema(url: str) -> AsyncIterator[str]:
     """A URL of the same server whose tables are nobody else's, and gone afterwards."""
-    name = f"turnlane_throwaway_{secrets.token_hex(6)}"
+    name = f"turnlane_throwaway_{SystemClock().token()}"
     yield f"{url}{'&' if '?' in url else '?'}schema={name}"
     connection = await Target(url).connect()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -71,11 +70,11 @@ class ServerClock:
     def read(self, connection: BlockingConnection) -> None:
         if not isinstance(self._clock, SystemClock):
             return
-        if self._read_at is None or time.monotonic() - self._read_at > CLOCK_SECONDS:
+        if self._read_at is None or self._clock.monotonic() - self._read_at > CLOCK_SECONDS:
             before = self._clock.now()
             theirs: int = connection.execute(SQL["now"]).fetchone()[0]
             self._ahead = theirs - (before + self._clock.now()) // 2
-            self._read_at = time.monotonic()
+            self._read_at = self._clock.monotonic()
 
 
 class PostgresStore:
