@@ -1,4 +1,4 @@
-"""asyncpg for a thread that waits for each statement, and what a URL says."""
+"""A connection of asyncpg for a thread that waits for each statement, and what a URL says."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from turnlane.errors import InvalidSettings
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 10.0
+CLOSE_SECONDS_MAX = 1.0
 STATEMENT_SECONDS_MAX = 60.0
 """A server that takes longer is as good as gone."""
 STATEMENTS_KEPT = 256
@@ -117,14 +118,17 @@ class BlockingConnection:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+            self.run(asyncio.sleep(0))  # in which its socket is closed
 
     def close(self) -> None:
-        if self.is_open:
-            try:
-                self.run(self._opened().close(timeout=1.0))
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                self.drop()
-        self._loop.close()
+        try:
+            if self.is_open:
+                self.run(self._opened().close(timeout=CLOSE_SECONDS_MAX))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pass  # it is gone already, which is what was wanted
+        finally:
+            self.drop()
+            self._loop.close()
 
     def _opened(self) -> asyncpg.Connection:
         """Never another one in the middle: what belongs together would be torn apart."""

@@ -13,6 +13,11 @@ from turnlane.model.lane import OUT, TURN, Kind
 from turnlane.model.policy import Queue
 
 LANES_PER_BLOCK = 1000
+SENDS = "sends"
+
+
+class Again(Exception):
+    """What was decided rests on something that was learned too late: the same transaction once more will do."""
 
 
 class LaneIds:
@@ -38,6 +43,7 @@ class PostgresRows(SqlRows):
         self._notifies = notifies
         """The channel, and who we are."""
         self._held: set[str] = set()
+        self._knew_of_rates = self._policies.rated
 
     def _hold(self, name: str) -> None:
         if name not in self._held:
@@ -59,8 +65,17 @@ class PostgresRows(SqlRows):
     def holds(self) -> Mapping[str, int]:
         """An account with a rate is everybody's: they send one after the other."""
         if self._policies.rated:
-            self._hold("sends")
+            self._hold(SENDS)
         return super().holds()
+
+    def _check_rates(self) -> None:
+        """A lane may bring the first policy with a rate that this process meets, when it is too late for the lock."""
+        if (
+            self._policies.rated
+            and SENDS not in self._held
+            and any(lane.kind is OUT for lane in self._changed.values())
+        ):
+            raise Again
 
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
         """Two who begin with one handle, or go on with it, must see each other."""
@@ -68,6 +83,7 @@ class PostgresRows(SqlRows):
         return super()._twins(lane, agent, handle)
 
     def flush(self, noted: Sequence[Noted]) -> None:
+        self._check_rates()
         super().flush(noted)
         if noted and self._notifies is not None:
             self._execute(self._sql["notify"], self._notifies)

@@ -24,7 +24,10 @@ VERSION = FIRST_VERSION + len(MIGRATIONS)
 def version(connection: BlockingConnection) -> int:
     """0 for an empty database."""
     # Not by to_regclass, which may answer from a cache that does not know of a table made meanwhile.
-    known = "SELECT 1 FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace(current_schema()::text)"
+    known = (
+        "SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE c.relname = 'meta' AND n.nspname = current_schema()"
+    )
     if connection.execute(known).fetchone() is None:
         return 0
     found: int = connection.execute("SELECT version FROM meta").fetchone()[0]

@@ -9,7 +9,7 @@ import asyncpg
 
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
-from turnlane.backends.postgres.rows import LaneIds, PostgresRows
+from turnlane.backends.postgres.rows import Again, LaneIds, PostgresRows
 from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows
@@ -34,6 +34,7 @@ CONFLICT: tuple[type[Exception], ...] = (
     asyncpg.UniqueViolationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    Again,
 )
 CLOCK_SECONDS = 30.0
 """How often the server's clock is read."""

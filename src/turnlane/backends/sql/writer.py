@@ -168,6 +168,8 @@ class Writer:
                 else:
                     self._untold = group
                 self._rest()
+            else:
+                self._tell_untold()
             if last:
                 return self._dismiss()
 

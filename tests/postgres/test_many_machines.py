@@ -1,0 +1,237 @@
+"""Several backends on one database, as several machines have it: one order, one holder, one count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+from tests.http.conftest import eventually
+from tests.sqlite.arrivals import arrival
+
+from turnlane.backends.base import Arrival, Backend, open_backend
+from turnlane.backends.postgres import PostgresBackend
+from turnlane.errors import BackendUnavailable, InvalidSettings
+from turnlane.model.lane import Kind
+from turnlane.model.limits import Limits
+from turnlane.model.policy import Policy
+from turnlane.model.turn import Delivered, Replied, Reply
+from turnlane.testing.servers import Mode, Postgres
+
+TERM_MS = 60_000
+
+Opens = Callable[..., Awaitable[PostgresBackend]]
+
+
+@pytest.fixture
+async def opens(postgres: str) -> AsyncIterator[Opens]:
+    async with AsyncExitStack() as stack:
+
+        async def opened(options: str = "") -> PostgresBackend:
+            backend = open_backend(postgres + options)
+            assert isinstance(backend, PostgresBackend)
+            await backend.open()
+            stack.push_async_callback(backend.close)
+            return backend
+
+        yield opened
+
+
+async def test_of_one_message_that_comes_to_two_machines_at_once_one_is_accepted(opens: Opens) -> None:
+    """A2, and the conversation is new to both."""
+    machines = [await opens(), await opens()]
+    for number in range(40):
+        twice = [arrival(f"user-{number}", f"m-{number}")]
+        answers = await asyncio.gather(*(machine.accept(twice) for machine in machines))
+        assert sorted(acceptance.verdict for [acceptance] in answers) == ["accepted", "duplicate"]
+        assert {acceptance.seq for [acceptance] in answers} == {1}
+
+
+async def test_numbers_of_a_conversation_that_two_machines_write_to_are_dense(opens: Opens) -> None:
+    machines = [await opens(), await opens()]
+    calls = [machines[n % 2].accept([arrival("alice", f"m-{n}")]) for n in range(200)]
+    answers = await asyncio.gather(*calls)
+    assert sorted(acceptance.seq for [acceptance] in answers) == list(range(1, 201))
+
+
+async def test_two_machines_never_hold_one_lane(opens: Opens) -> None:
+    """C3 and D1"""
+    machines = [await opens(), await opens()]
+    holders: Counter[str] = Counter()
+    overlaps: list[str] = []
+    done: list[tuple[str, int]] = []
+
+    async def work(store: PostgresBackend, worker: str) -> None:
+        await store.join(worker, TERM_MS)
+        while len(done) < 400:
+            for lease in await store.claim(worker, Kind.TURN, most=3):
+                holders[lease.key] += 1
+                if holders[lease.key] > 1:
+                    overlaps.append(lease.key)
+                await asyncio.sleep(0)
+                holders[lease.key] -= 1
+                done.extend((lease.key, message.seq) for message in lease.messages)
+                assert (await store.commit(lease, Replied(Reply("ok")))).verdict == "answered"
+
+    async def say(store: PostgresBackend, first: int) -> None:
+        for number in range(first, first + 200):
+            await store.accept([arrival(f"user-{number % 8}", f"m-{number}")])
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(
+            *(say(store, 200 * n) for n, store in enumerate(machines)),
+            *(work(machines[n % 2], f"worker-{n}") for n in range(4)),
+        )
+    assert overlaps == []
+    for user in range(8):
+        assert [seq for key, seq in done if key == f"desk/user-{user}"] == list(range(1, 51))
+
+
+async def test_a_limit_of_the_fleet_is_never_exceeded_by_two_machines_together(opens: Opens) -> None:
+    machines = [await opens(), await opens()]
+    running, most, done = 0, 0, 0
+    for machine in machines:
+        machine.limits = Limits(all=3)
+    await machines[0].accept([arrival(f"user-{n}", f"m-{n}") for n in range(60)])
+
+    async def work(store: PostgresBackend, worker: str) -> None:
+        nonlocal running, most, done
+        await store.join(worker, TERM_MS)
+        while done < 60:
+            for lease in await store.claim(worker, Kind.TURN, most=2):
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(0)
+                running -= 1
+                done += 1
+                await store.commit(lease, Replied(Reply(None)))
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work(machines[n % 2], f"worker-{n}") for n in range(4)))
+    assert 1 < most <= 3
+
+
+async def test_a_rate_is_shared_by_all_machines(opens: Opens) -> None:
+    """A whole account sends one in an hour: of two machines one gets the first delivery, and nobody the second."""
+    machines = [await opens(), await opens()]
+    slow = Policy(agent="agent", tenant="desk", debounce_ms=0, max_wait_ms=0, send_every_ms=3_600_000)
+    for machine, worker in zip(machines, ("one", "other"), strict=True):
+        await machine.join(worker, TERM_MS)
+    said = [replace(arrival(f"user-{n}", f"m-{n}"), policy=slow) for n in range(6)]
+    await machines[0].accept(said)
+    for lease in await machines[0].claim("one", Kind.TURN, most=6):
+        await machines[0].commit(lease, Replied(Reply("hello")))
+    claims = [machine.claim(worker, Kind.OUT) for machine, worker in zip(machines, ("one", "other"), strict=True)]
+    assert sorted(len(leases) for leases in await asyncio.gather(*claims)) == [0, 1]
+
+
+@pytest.mark.parametrize("options", ["", "?notify=false"])
+async def test_a_waiting_claim_is_served_by_what_another_machine_accepts(opens: Opens, options: str) -> None:
+    """D3: at once where the server tells, and soon where a pool keeps it from telling."""
+    here, there = await opens(options), await opens(options)
+    await here.join("here", TERM_MS)
+    waiting = asyncio.create_task(here.claim("here", Kind.TURN, wait=True))
+    await there.accept([arrival("alice", "m-1")])
+    async with asyncio.timeout(5):
+        [lease] = await waiting
+    assert lease.key == "desk/alice"
+
+
+async def test_a_reader_of_events_misses_none_though_two_machines_write(opens: Opens) -> None:
+    machines = [await opens(), await opens()]
+    seen: list[tuple[str | None, object]] = []
+    over = asyncio.Event()
+
+    async def follow() -> None:
+        cursor = 0
+        while True:
+            last_look = over.is_set()
+            for stored in await machines[0].events(after=cursor, limit=50):
+                seen.append((stored.event.conversation, stored.event.facts["message"]))
+                cursor = stored.cursor
+            if last_look and not await machines[0].events(after=cursor, limit=1):
+                return
+            await asyncio.sleep(0)
+
+    async def write(machine: PostgresBackend, name: str) -> None:
+        for number in range(150):
+            await machine.accept([arrival(f"{name}-{number}", f"{name}-{number}")])
+
+    following = asyncio.create_task(follow())
+    await asyncio.gather(write(machines[0], "one"), write(machines[1], "other"))
+    over.set()
+    await following
+    assert len(seen) == len(set(seen)) == 300
+
+
+async def test_the_tables_may_be_made_by_several_at_once_and_in_a_schema_of_their_own(postgres: str) -> None:
+    backends = [open_backend(f"{postgres}?schema=Own%20place") for _ in range(5)]
+    await asyncio.gather(*(backend.open() for backend in backends))
+    await backends[0].accept([arrival("alice", "m-1")])
+    assert [lane.conversation for lane in await backends[1].lanes()] == ["desk/alice"]
+    await asyncio.gather(*(backend.close() for backend in backends))
+
+
+async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:
+    with pytest.raises(BackendUnavailable, match="check that the server runs"):
+        await open_backend("postgresql://postgres@127.0.0.1:1/postgres").open()
+    with pytest.raises(BackendUnavailable, match="password"):
+        await open_backend(postgres.replace("postgres:", "postgres:wrong")).open()
+    with pytest.raises(InvalidSettings, match="notify=true or notify=false"):
+        open_backend(f"{postgres}?notify=perhaps")
+
+
+# The server goes, and comes back
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+async def test_nothing_is_lost_when_the_server_is_restarted(server: Postgres, mode: Mode) -> None:
+    """What was acknowledged is there; what was not is told so, and works when it is tried again."""
+    store = open_backend(server.url)
+    await store.open()
+    await store.join("worker", TERM_MS)
+    acknowledged: set[str] = set()
+    over = asyncio.Event()
+
+    async def say(place: int) -> None:
+        number = 0
+        while not over.is_set():
+            said = arrival(f"user-{place}", f"m-{place}-{number}")
+            if await _accepted(store, said):
+                acknowledged.add(said.message.origin_id)
+                number += 1
+
+    talking = [asyncio.create_task(say(place)) for place in range(10)]
+    for _ in range(2):
+        acknowledged_before = len(acknowledged)
+        await eventually(lambda: len(acknowledged) >= acknowledged_before + 50, 30)  # noqa: B023 - awaited at once
+        await asyncio.to_thread(server.restart, mode)
+    over.set()
+    await asyncio.gather(*talking)
+    found: list[str] = []
+    while leases := await store.claim("worker", Kind.TURN, most=10):
+        for lease in leases:
+            found += [message.origin_id for message in lease.messages]
+            assert (await store.commit(lease, Replied(Reply("yes")))).verdict == "answered"
+    assert sorted(found) == sorted(acknowledged)
+    for lease in await store.claim("worker", Kind.OUT, most=10):
+        assert (await store.commit(lease, Delivered("receipt"))).verdict == "sent"
+    await store.close()
+
+
+async def _accepted(store: Backend, said: Arrival) -> bool:
+    try:
+        [acceptance] = await store.accept([said])
+    except BackendUnavailable:
+        await asyncio.sleep(0.02)  # waits: as whoever sends again does
+        return False
+    return acceptance.verdict in {"accepted", "duplicate"}
