@@ -70,11 +70,7 @@ class PostgresRows(SqlRows):
 
     def _check_rates(self) -> None:
         """A lane may bring the first policy with a rate that this process meets, when it is too late for the lock."""
-        if (
-            self._policies.rated
-            and SENDS not in self._held
-            and any(lane.kind is OUT for lane in self._changed.values())
-        ):
+        if self._policies.rated and not self._knew_of_rates:
             raise Again
 
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
