@@ -197,7 +197,9 @@ def _ref(of: type) -> Schema:
 
 _OUTBOX: Schema = {"type": "boolean", "default": False}
 
-_LASTS: Schema = {"type": "string", "pattern": "^[0-9]{1,4}(ms|s|m|h|d)$", "description": "How long, such as `2h`"}
+_OR_NULL: Schema = {"type": ["string", "null"]}
+
+_LASTS: Schema = {**_OR_NULL, "pattern": "^[0-9]{1,4}(ms|s|m|h|d)$", "description": "How long, such as `2h`"}
 
 _PAUSING = _object({"outbox": _OUTBOX, "for": _LASTS}, optional=True)
 
@@ -207,7 +209,7 @@ _SAYING: Schema = {
     **_object(
         {
             "text": {"type": "string", "pattern": r"^[^\x00]*[^\x00\s][^\x00]*$", "examples": ["Anna here."]},
-            "id": {**_NAME, "description": "Its own; said again under the same, it changes nothing"},
+            "id": {**_NAME, **_OR_NULL, "description": "Its own; said again under the same, it changes nothing"},
             "sender": {**_NAME, "default": "operator"},
             "takeover": {"type": "boolean", "default": True, "description": "Whether the agent falls silent"},
         }
