@@ -49,7 +49,7 @@ def test_processes_share_the_work() -> None:
     ("arguments", "says"),
     [
         (["--backend", "sqlite:///turnlane.db"], "throwaway"),
-        (["--backend", "carrier-pigeon://"], "memory:// or sqlite://"),
+        (["--backend", "carrier-pigeon://"], "memory://, sqlite://"),
         (["--seeds", "0"], "--seeds"),
         (["--seed", "x"], "--seed"),
         (["--steps", "-1"], "--steps"),
