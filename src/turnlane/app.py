@@ -18,6 +18,7 @@ from turnlane.channels.base import Channel, HookChannel, ListeningChannel, Recei
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.flow.receive import receive
+from turnlane.flow.schedule import keep
 from turnlane.flow.worker import Retention, Worker
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
@@ -36,6 +37,7 @@ from turnlane.settings import (
     load,
     policy_for,
     policy_of,
+    schedules_of,
 )
 
 REPLY_AGENT = "reply"
@@ -103,6 +105,10 @@ class Bot:
         """Store the messages. Returns only after they are durable."""
         return await receive(messages, backend=self.backend, policy_for=self._policy, commands=self._commands)
 
+    def policy_for(self, channel: str) -> Policy:
+        """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""
+        return self._policy(channel)
+
     def _policy_for(self, channel: str) -> Policy:
         if channel in self.settings.channels and self.settings.routes:
             return policy_for(self.settings, channel)
@@ -161,6 +167,7 @@ class Bot:
             raise InvalidSettings("the bot has nothing to answer with; decorate a function with @bot.reply")
         self._stopping = asyncio.Event()
         await self.backend.open()
+        await keep(self.backend, schedules_of(self.settings), self.policy_for)
         tasks: list[asyncio.Task[None]] = []
         try:
             if serve and self._is_served:

@@ -21,11 +21,13 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import fields
 
-from turnlane.errors import InvalidSettings, NotFound
+from turnlane.errors import InvalidSchedule, InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.command import Command, Commands
 from turnlane.model.limits import Limits
+from turnlane.model.message import channel_of, key_written
 from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnAsk, OnBusy, OnFull, OnUnknown, Policy, Priority
+from turnlane.model.schedule import MISSED_MAX, Missed, Schedule
 
 Source = Literal["command line", "environment", "file", "default"]
 
@@ -307,6 +309,35 @@ class Route(Table, frozen=True, kw_only=True):
     lanes: Lanes
 
 
+class ScheduleTable(Table, frozen=True, kw_only=True):
+    """What is said in a conversation by the clock."""
+
+    name: str
+    conversation: str
+    prompt: str
+    cron: str | None = None
+    zone: str = "UTC"
+    every: Duration | None = None
+    missed: Missed = "once"
+    missed_max: Count = MISSED_MAX
+    enabled: bool = True
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            self.name,
+            key_written(self.conversation),
+            self.prompt,
+            self.cron,
+            self.zone,
+            None if self.every is None else self.every.ms,
+            self.missed,
+            self.missed_max,
+            self.enabled,
+            by="file",
+        )
+
+
 class Settings(Table, frozen=True, kw_only=True):
     backend: str = "sqlite:///turnlane.db"
     listen: Address = Address("127.0.0.1:8484")
@@ -323,12 +354,25 @@ class Settings(Table, frozen=True, kw_only=True):
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
+    schedules: tuple[ScheduleTable, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Where each value came from that is not a default, by its dotted key."""
 
 
 _PARTS = frozenset(
-    {"lanes", "backoff", "retention", "commands", "limits", "takeover", "channels", "agents", "routes", "sources"}
+    [
+        "lanes",
+        "backoff",
+        "retention",
+        "commands",
+        "limits",
+        "takeover",
+        "channels",
+        "agents",
+        "routes",
+        "schedules",
+        "sources",
+    ]
 )
 """Fields that are tables of their own (or no setting at all), not single values."""
 
@@ -341,7 +385,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("limits",): FleetLimits,
     ("takeover",): Takeover,
 }
-"""The tables that every source can set; channels, agents and routes have names and live in the file."""
+"""The tables that every source can set; channels, agents, routes and schedules live in the file."""
 
 
 def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
@@ -360,6 +404,10 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
 
 def limits_of(limits: FleetLimits) -> Limits:
     return Limits(limits.all, limits.per_channel, limits.per_agent, limits.per_user)
+
+
+def schedules_of(settings: Settings) -> list[Schedule]:
+    return [table.schedule for table in settings.schedules]
 
 
 def policy_for(settings: Settings, channel: str) -> Policy:
@@ -430,6 +478,8 @@ def describe(settings: Settings) -> list[Described]:
         overridden = _values_of(route.lanes, ("routes", str(number)))
         overridden |= _values_of(route.lanes.backoff, ("routes", str(number), "backoff"))
         found |= {key: value for key, value in overridden.items() if key in settings.sources}
+    for number, table in enumerate(settings.schedules, start=1):
+        found |= _values_of(table, ("schedules", str(number)))
     found["backend"] = without_password(settings.backend)
     return [Described(key, _plain(value), settings.sources.get(key, "default")) for key, value in found.items()]
 
@@ -522,6 +572,7 @@ class _Reader:
         if not self.problems:
             known = (values.get("channels", Settings().channels), values.get("agents", Settings().agents))
             values["routes"] = tuple(self.routes(*known, lanes_given, backoff_given))
+        values["schedules"] = tuple(self.schedules())
         self.refuse_mistyped_variables()
         return Settings(**values, sources=self.sources)
 
@@ -646,11 +697,7 @@ class _Reader:
         lanes_given: Mapping[str, Any],
         backoff_given: Mapping[str, Any],
     ) -> Iterator[Route]:
-        tables = self.file.get("routes", [])
-        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            self.problem("routes", "expected a list of tables; write [[routes]] with two brackets")
-            return
-        for number, table in enumerate(tables, start=1):
+        for number, table in enumerate(self.list_of_tables("routes"), start=1):
             place, path = f"[[routes]] {number}", ("routes", str(number))
             given = self.route_values(table, place, path)
             backoff = self.route_backoff(table, place, path)
@@ -659,6 +706,19 @@ class _Reader:
             if "channel" in given and (agent := given.pop("agent", next(iter(agents)))):
                 lanes = _lanes(Lanes(), {**lanes_given, **given}, {**backoff_given, **backoff})
                 yield Route(channel=given["channel"], agent=agent, lanes=lanes)
+
+    def schedules(self) -> Iterator[ScheduleTable]:
+        for number, table in enumerate(self.list_of_tables("schedules"), start=1):
+            item = self.item(ScheduleTable, table, f"[[schedules]] {number}", ("schedules", str(number)))
+            if item is not None:
+                yield item
+
+    def list_of_tables(self, name: str) -> Sequence[Mapping[str, Any]]:
+        tables = self.file.get(name, [])
+        if isinstance(tables, list) and all(isinstance(table, dict) for table in tables):
+            return tables
+        self.problem(name, f"expected a list of tables; write [[{name}]] with two brackets")
+        return ()
 
     def route_values(self, table: Mapping[str, Any], place: str, path: tuple[str, ...]) -> dict[str, Any]:
         known = {"channel": str, "agent": str, **keys(Lanes)}
@@ -736,6 +796,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if "://" not in settings.backend:
         yield f'backend: expected a URL like "sqlite:///turnlane.db", got {_shown(settings.backend)}'
     yield from _unrouted(settings)
+    yield from _unkeepable_schedules(settings)
     yield from _unusable_secrets(settings)
     yield from _exposed(settings)
 
@@ -767,6 +828,24 @@ def _unrouted(settings: Settings) -> Iterator[str]:
                 f"[channels.{channel}]: there are several agents ({_quoted(settings.agents)}) and no route says which "
                 f'answers here; add [[routes]] with channel = "{channel}" and agent'
             )
+
+
+def _unkeepable_schedules(settings: Settings) -> Iterator[str]:
+    names: set[str] = set()
+    for number, table in enumerate(settings.schedules, start=1):
+        place, schedule = f"[[schedules]] {number}", table.schedule
+        try:
+            schedule.check()
+        except InvalidSchedule as error:
+            yield f"{place}: {error}"
+            continue
+        channel = channel_of(schedule.conversation)
+        if channel not in settings.channels:
+            hint = _or_rather(channel, settings.channels) or f"; there is {_quoted(settings.channels)}"
+            yield f"{place} conversation: no channel {channel!r}{hint}"
+        if schedule.name in names:
+            yield f"{place} name: there is another schedule {schedule.name!r}; give each a name of its own"
+        names.add(schedule.name)
 
 
 def _unusable_secrets(settings: Settings) -> Iterator[str]:

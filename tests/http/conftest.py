@@ -16,7 +16,7 @@ from turnlane.channels.base import Channel, Received
 from turnlane.channels.web import Web
 from turnlane.channels.webhook import Webhook
 from turnlane.clock import SystemClock
-from turnlane.errors import BackendUnavailable
+from turnlane.errors import BackendUnavailable, NotFound
 from turnlane.http.listen import bind
 from turnlane.http.server import create_app, serve
 from turnlane.model.event import Event
@@ -46,6 +46,11 @@ class SmallBot:
         self.events: list[Event] = []
         self.down = False
         self.backend.subscribe(self.metrics)
+
+    def policy_for(self, channel: str) -> Policy:
+        if channel not in self.channels:
+            raise NotFound(f"no channel is named {channel!r}")
+        return Policy(debounce_ms=0)
 
     def emit(self, event: Event) -> None:
         self.events.append(event)

@@ -75,9 +75,9 @@ def test_what_is_due_every_hour_does_not_fall_silent_while_the_clocks_are_turned
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("* * * *", "has 4 fields, not five"),
-        ("0 0 9 * * mon", "has 6 fields, not five"),
-        ("", "has 0 fields"),
+        ("* * * *", "has not five fields but 4"),
+        ("0 0 9 * * mon", "has not five fields but 6"),
+        ("", "has not five fields but 0"),
         ("61 * * * *", 'the minute "61" is out of range; use 0 to 59'),
         ("* 24 * * *", 'the hour "24"'),
         ("* * 0 * *", 'the day of month "0"'),

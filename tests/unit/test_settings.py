@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.policy import Policy
+from turnlane.model.schedule import Schedule
 from turnlane.settings import (
     Address,
     CommandAgent,
@@ -26,10 +27,18 @@ from turnlane.settings import (
     describe,
     load,
     policy_for,
+    schedules_of,
     variables,
 )
 
 Read = Callable[..., Settings]
+HOURLY = """
+[[schedules]]
+name = "hourly"
+conversation = "web/alice"
+prompt = "news?"
+every = "1h"
+"""
 
 
 @pytest.fixture
@@ -283,6 +292,19 @@ def test_a_policy_for_an_unknown_channel_is_refused_with_a_suggestion() -> None:
             "[[routes]] 1 debounse: unknown key; did you mean 'debounce'?",
         ),
         ('[[routes]]\nchannel = "web"\nattempts = 0', "[[routes]] 1 attempts: expected a whole number"),
+        ("[schedules]\nname = 1", "schedules: expected a list of tables; write [[schedules]] with two brackets"),
+        (f'{HOURLY}\nmised = "all"', "[[schedules]] 1 mised: unknown key; did you mean 'missed'?"),
+        (f'{HOURLY}\nmissed = "al"', '[[schedules]] 1 missed: expected "once" or "skip" or "all", got "al"'),
+        (f'{HOURLY}\ncron = "@daily"', "[[schedules]] 1: give either cron"),
+        (HOURLY.replace("1h", "1"), "[[schedules]] 1 every: expected a duration with its unit"),
+        (HOURLY.replace('every = "1h"', 'cron = "61 * * * *"'), '[[schedules]] 1: the minute "61" is out of range'),
+        (
+            HOURLY.replace("web/alice", "wed/alice"),
+            "[[schedules]] 1 conversation: no channel 'wed'; did you mean 'web'?",
+        ),
+        (HOURLY.replace("web/alice", "alice"), '[[schedules]] 1: "alice" is no conversation'),
+        (HOURLY.replace("hourly", "Hourly!"), '[[schedules]] 1: "Hourly!" is no name for a schedule'),
+        (HOURLY * 2, "[[schedules]] 2 name: there is another schedule 'hourly'"),
         ('listen = "0.0.0.0"', 'listen: expected HOST:PORT like "127.0.0.1:8484", got "0.0.0.0"'),
         ('listen = "127.0.0.1:99999"', "listen: expected HOST:PORT"),
         ('listen = "[::zz]:80"', "listen: expected HOST:PORT"),
@@ -294,6 +316,17 @@ def test_a_policy_for_an_unknown_channel_is_refused_with_a_suggestion() -> None:
 def test_a_mistake_is_named_with_its_place_and_what_to_write(read: Read, text: str, problem: str) -> None:
     (said,) = problems_of(read, text)
     assert problem in said
+
+
+def test_schedules_are_read_and_shown(read: Read) -> None:
+    """D5"""
+    settings = read(HOURLY.replace("web/alice", "web/alice smith") + 'missed = "skip"')
+    [schedule] = schedules_of(settings)
+    assert schedule == Schedule(
+        "hourly", "web/alice%20smith", "news?", every_ms=3_600_000, missed="skip", missed_max=100, by="file"
+    )
+    shown = {each.key: each.value for each in describe(settings)}
+    assert (shown["schedules.1.every"], shown["schedules.1.missed"]) == ("1h", "skip")
 
 
 def test_all_mistakes_are_said_at_once(read: Read) -> None:

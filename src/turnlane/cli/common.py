@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
 
 import click
 
 from turnlane.backends import Backend, open_backend
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.http.wire import to_json
+from turnlane.model.message import key_written
 from turnlane.settings import Duration, Settings, load
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -147,12 +147,12 @@ def file_of(url: str) -> Path | None:
 
 def conversation_named(text: str) -> str:
     """A key as the store has it, from what was typed: `site/alice smith` is `site/alice%20smith`."""
-    channel, _, rest = text.partition("/")
+    channel, _, room = text.partition("/")
     if not is_utf8(text):
         raise click.BadParameter("the conversation is not valid UTF-8; set the terminal to UTF-8 and type it again")
-    if not channel or not rest:
+    if not channel or not room:
         raise click.BadParameter(f"{text!r} is no conversation; write CHANNEL/ROOM, such as web/alice")
-    return "/".join([channel, *(quote(unquote(part), safe="") for part in rest.split("/"))])
+    return key_written(text)
 
 
 def is_utf8(typed: str) -> bool:

@@ -78,6 +78,15 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #[[routes]]
 #channel = "web"
 #agent = "script"
+
+# Schedules: what the agent is told by the clock.
+
+#[[schedules]]
+#name = "morning"
+#conversation = "site/alice"
+#prompt = "Summarise what happened since yesterday."
+#cron = "0 9 * * mon-fri"           # or every = "15m"
+#zone = "Europe/Berlin"
 """
 
 

@@ -26,6 +26,7 @@ VERBS = {
     "tail": "Follow events as they happen.",
     "deadletters": "Turns that were given up on, and their messages.",
     "outbox": "What is to be sent, was sent, or could not be.",
+    "schedules": "What is said by the clock, and when next.",
     "answer": "Answer the question of a turn, in the person's place.",
     "pause": "Start no more turns in a conversation.",
     "resume": "Let a paused or parked conversation go on.",

@@ -137,7 +137,7 @@ def _answer(asked: QuestionView, answer: Answer) -> Line:
 
 
 def _attempt(attempt: AttemptView) -> Line:
-    what = "turn" if attempt.kind is Kind.TURN else "delivery"
+    what = {Kind.TURN: "turn", Kind.OUT: "delivery", Kind.TICK: "tick"}[attempt.kind]
     cause = f": {one_line(attempt.cause)}" if attempt.cause else ""
     text = f"{what} {attempt.number}, attempt {attempt.attempt} {attempt.result}{cause}"
     return Line(attempt.at, 1, "--", text, colour="yellow")

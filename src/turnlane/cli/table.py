@@ -21,6 +21,8 @@ STATE_COLOURS = {
     "paused": "yellow",
     "parked": "red",
     "failed": "red",
+    "due": "cyan",
+    "off": "bright_black",
     "dead_letter": "red",
     "idle": "bright_black",
 }

@@ -217,7 +217,7 @@ class Slot:
     @property
     def _takes_more(self) -> bool:
         """Once finishing, a slot for turns takes none; one for deliveries takes those that the last turns left."""
-        return not self._ending and (not self._finishing or self.kind is not Kind.TURN)
+        return not self._ending and (not self._finishing or self.kind is Kind.OUT)
 
     # The loop
 

@@ -15,6 +15,7 @@ from turnlane.errors import BackendUnavailable
 from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
+from turnlane.flow.schedule import late_tick, tick, tick_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
 from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
@@ -97,15 +98,16 @@ class Worker:
         self._agents = agents
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
+        self._tick_slot = new_slot(Kind.TICK, work=Work(tick, tick_seconds_max, late_tick))
 
     @property
     def _slots(self) -> Sequence[Slot]:
-        return [*self._turn_slots, *self._out_slots]
+        return [*self._turn_slots, *self._out_slots, self._tick_slot]
 
     def stop(self) -> None:
         """Take no new turns; let running ones finish and their answers leave, within the drain time."""
         self._stop.set()
-        for slot in self._turn_slots:
+        for slot in (self._tick_slot, *self._turn_slots):
             slot.finish()
 
     def stop_now(self) -> None:
@@ -116,7 +118,7 @@ class Worker:
     async def run(self) -> None:
         keeper = asyncio.create_task(self._keep_alive(), name="turnlane-keeper")
         housekeeper = asyncio.create_task(self._keep_house(), name="turnlane-housekeeper")
-        turns = [slot.start() for slot in self._turn_slots]
+        turns = [slot.start() for slot in (self._tick_slot, *self._turn_slots)]
         sends = [slot.start() for slot in self._out_slots]
         watcher = asyncio.create_task(self._stop_late_runs(), name="turnlane-watcher")
         attendant = Attendant(

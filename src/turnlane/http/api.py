@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from turnlane.channels.incoming import TEXT_BYTES_MAX, check_text, decode_json
 from turnlane.errors import InvalidMessage, NotFound
-from turnlane.flow import failed, steer
+from turnlane.flow import failed, schedule, steer
 from turnlane.flow.explain import explain
 from turnlane.flow.steer import Said
 from turnlane.http import openapi
@@ -25,7 +25,9 @@ from turnlane.http.query import Query, conversation_key_in, written_after
 from turnlane.http.webhooks import read_body
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.lane import Kind, LaneState
+from turnlane.model.message import channel_of, key_written
 from turnlane.model.policy import OnBusy
+from turnlane.model.schedule import MISSED_MAX, PROMPT_CHARACTERS_MAX, Missed, Schedule
 from turnlane.model.view import Story
 from turnlane.settings import Duration
 
@@ -43,6 +45,10 @@ DEAD_LETTERS = "/deadletters/"
 OUTBOX = "/outbox/"
 DELIVERY_DECISIONS = {"/resend": failed.resend, "/drop": failed.drop}
 DECISIONS = {"/retry": failed.retry_dead_letter, "/drop": failed.drop_dead_letter}
+SCHEDULES = "/schedules/"
+SCHEDULE_STEERING = {"/pause": schedule.pause, "/resume": schedule.resume, "/remove": schedule.remove}
+SCHEDULE_VERBS = ("/fire", *SCHEDULE_STEERING)
+SCHEDULE_BYTES_MAX = 12 * PROMPT_CHARACTERS_MAX + 10_000
 ANSWER = "/answer"
 ANSWER_BYTES_MAX = 12 * openapi.ANSWER_CHARACTERS_MAX + 1_000
 """A character takes twelve bytes at most, however it is escaped."""
@@ -72,6 +78,24 @@ class _Pausing(_Steering, forbid_unknown_fields=True):
     lasts: str | None = msgspec.field(default=None, name="for")
 
 
+class _Scheduling(Struct, forbid_unknown_fields=True):
+    name: str
+    conversation: str
+    prompt: str
+    cron: str | None = None
+    zone: str = "UTC"
+    every: str | None = None
+    missed: Missed = "once"
+    missed_max: Annotated[int, Meta(ge=1, le=10_000)] = MISSED_MAX
+    enabled: bool = True
+
+    @property
+    def schedule(self) -> Schedule:
+        every_ms = None if self.every is None else _duration(self.every, "every").ms
+        times = (self.cron, self.zone, every_ms, self.missed, self.missed_max, self.enabled)
+        return Schedule(self.name, key_written(self.conversation), self.prompt, *times)
+
+
 class _Saying(Struct, forbid_unknown_fields=True):
     text: str
     id: str | None = None
@@ -83,6 +107,7 @@ _STEERING = msgspec.json.Decoder(_Steering)
 _ANSWERING = msgspec.json.Decoder(_Answering)
 _PAUSING = msgspec.json.Decoder(_Pausing)
 _SAYING = msgspec.json.Decoder(_Saying)
+_SCHEDULING = msgspec.json.Decoder(_Scheduling)
 _POLICY = msgspec.json.Decoder(_Policy)
 _NOTHING = msgspec.json.Decoder(_Nothing)
 
@@ -94,6 +119,7 @@ class Api:
 
     def __init__(self, bot: Bot) -> None:
         self._backend = bot.backend
+        self._policy_for = bot.policy_for
         self._clock = bot.clock
 
     def routes(self) -> list[BaseRoute]:
@@ -108,6 +134,10 @@ class Api:
             Route("/deadletters", self.dead_letters),
             Route(DEAD_LETTERS + "{id:path}", self.dead_letter),
             Route(DEAD_LETTERS + "{id:path}", self.decide, methods=["POST"]),
+            Route("/schedules", self.schedules),
+            Route("/schedules", self.set_schedule, methods=["POST"]),
+            Route(SCHEDULES + "{name:path}", self.schedule),
+            Route(SCHEDULES + "{name:path}", self.steer_schedule, methods=["POST"]),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
@@ -213,6 +243,34 @@ class Api:
         await _body(request, _NOTHING)
         return json_answer(await DECISIONS[how](self._backend, *turn))
 
+    async def schedules(self, request: Request) -> Response:
+        Query(request)
+        return json_answer({"schedules": await self._backend.schedules()})
+
+    async def set_schedule(self, request: Request) -> Response:
+        """Add one, or change the one of this name."""
+        Query(request)
+        body = await read_body(request, SCHEDULE_BYTES_MAX)
+        wanted = decode_json(_SCHEDULING, request.headers, body).schedule
+        wanted.check()
+        policy = self._policy_for(channel_of(wanted.conversation))
+        return json_answer(await schedule.add(self._backend, wanted, policy))
+
+    async def schedule(self, request: Request) -> Response:
+        Query(request)
+        return json_answer(await schedule.one(self._backend, unquote(written_after(request, SCHEDULES))))
+
+    async def steer_schedule(self, request: Request) -> Response:
+        """`POST …/fire` and the other words of `SCHEDULE_VERBS`."""
+        Query(request)
+        written = written_after(request, SCHEDULES)
+        how = _suffix(written, SCHEDULE_VERBS)
+        await _body(request, _NOTHING)
+        name = unquote(written.removesuffix(how))
+        if how == "/fire":
+            return json_answer(await schedule.fire(self._backend, name, self._clock.now()))
+        return json_answer(await SCHEDULE_STEERING[how](self._backend, name))
+
     async def locks(self, request: Request) -> Response:
         Query(request)
         return json_answer({"locks": await self._backend.locks()})
@@ -258,11 +316,11 @@ def _kind(steering: _Steering) -> Kind:
     return Kind.OUT if steering.outbox else Kind.TURN
 
 
-def _duration(text: str) -> Duration:
+def _duration(text: str, name: str = "for") -> Duration:
     try:
         return Duration.parse(text)
     except ValueError:
-        raise InvalidMessage('for must be a duration with its unit, like "30m", "2h" or "1d"') from None
+        raise InvalidMessage(f'{name} must be a duration with its unit, like "30m", "2h" or "1d"') from None
 
 
 def asks_for_turns(written: str) -> bool:

@@ -10,6 +10,7 @@ from turnlane.channels.base import Channel, Received
 from turnlane.clock import Clock
 from turnlane.model.event import Event
 from turnlane.model.message import Message
+from turnlane.model.policy import Policy
 
 
 class Bot(Protocol):
@@ -26,6 +27,9 @@ class Bot(Protocol):
 
     @property
     def operator_token(self) -> str | None: ...
+
+    def policy_for(self, channel: str) -> Policy:
+        """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""
 
     def emit(self, event: Event) -> None:
         """Tell this process's listeners a fact that is not in the store."""

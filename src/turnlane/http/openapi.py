@@ -16,7 +16,18 @@ from turnlane.model.delivery import DeliveryState, delivery_id
 from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.policy import OnBusy
-from turnlane.model.view import Counts, DeadLetter, DeliveryView, LaneView, Lock, Story, TurnView, WorkerView
+from turnlane.model.schedule import MISSED_MAX, PROMPT_CHARACTERS_MAX, Missed
+from turnlane.model.view import (
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    ScheduleView,
+    Story,
+    TurnView,
+    WorkerView,
+)
 
 Schema = dict[str, Any]
 
@@ -37,7 +48,7 @@ PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
     401: "A wrong or missing operator token",
     403: "A page of another site, or another machine's name, on a loopback address",
-    404: "No such conversation, message, dead letter or delivery",
+    404: "No such conversation, message, dead letter, delivery, schedule or channel",
     405: "Not with this method",
     408: "The body took too long",
     413: "The body is too long",
@@ -46,6 +57,8 @@ PROBLEMS: Mapping[int, str] = {
     503: "The store cannot be reached; `Retry-After` says when to come back",
 }
 ALWAYS = (400, 401, 403, 503)
+_BODIES = (404, 408, 413, 415, 422)
+"""Where something is named, and a body is read."""
 
 _WORDS: Schema = {"type": "string"}
 
@@ -61,6 +74,8 @@ class Operation:
     """Where nothing of it is required, it may be left out."""
     problems: Sequence[int] = ()
     media_type: str = "application/json"
+    judged: bool = False
+    """A body of the right shape may still be refused: no schema can say which times come."""
 
 
 @cache
@@ -97,7 +112,6 @@ def operations() -> Sequence[Operation]:
     key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
     message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
     turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
-    nothing = _object({}, optional=True)
     told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
     letter, retried, dropped = (
         _in_path("id", "A dead letter, `CONVERSATION#TURN`", example=f"site/{name}#1")
@@ -110,7 +124,6 @@ def operations() -> Sequence[Operation]:
     said = _object({"text": {**text, "examples": ["yes"]}})
     either = _object({"outbox": _OUTBOX}, optional=True)
     steered = _ref(Steered)
-    bodies = (404, 408, 413, 415, 422)
     return [
         Operation(
             "/api/lanes", "Lanes, and what each is doing", _list("lanes", LaneView), [kind, state, channel, limit]
@@ -119,30 +132,46 @@ def operations() -> Sequence[Operation]:
         Operation(
             "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
         ),
-        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", _PAUSING, bodies),
-        Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, bodies),
-        Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, bodies),
-        Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, bodies),
-        Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, bodies),
-        Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, bodies),
-        Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, bodies),
-        Operation("/api/conversations/{key}/say", "Answer by hand", _ref(Said), [key], "post", _SAYING, bodies),
+        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", _PAUSING, _BODIES),
+        Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, _BODIES),
+        Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, _BODIES),
+        Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, _BODIES),
+        Operation("/api/conversations/{key}/say", "Answer by hand", _ref(Said), [key], "post", _SAYING, _BODIES),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
         ),
         Operation("/api/outbox/{id}", "One of it", _ref(DeliveryView), [delivery], problems=[404]),
-        Operation("/api/outbox/{id}/resend", "Send it again", _ref(DeliveryView), [resent], "post", nothing, bodies),
-        Operation("/api/outbox/{id}/drop", "Do not send it", _ref(DeliveryView), [given_up], "post", nothing, bodies),
+        Operation("/api/outbox/{id}/resend", "Send it again", _ref(DeliveryView), [resent], "post", _NOTHING, _BODIES),
+        Operation("/api/outbox/{id}/drop", "Do not send it", _ref(DeliveryView), [given_up], "post", _NOTHING, _BODIES),
         Operation("/api/deadletters", "Given up on", _list("dead_letters", DeadLetter), [conversation, limit]),
         Operation("/api/deadletters/{id}", "One in full", _ref(DeadLetter), [letter], problems=[404]),
-        Operation("/api/deadletters/{id}/retry", "Run it again", steered, [retried], "post", nothing, bodies),
-        Operation("/api/deadletters/{id}/drop", "Keep it no longer", steered, [dropped], "post", nothing, bodies),
+        Operation("/api/deadletters/{id}/retry", "Run it again", steered, [retried], "post", _NOTHING, _BODIES),
+        Operation("/api/deadletters/{id}/drop", "Keep it no longer", steered, [dropped], "post", _NOTHING, _BODIES),
+        *_of_schedules(),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
         Operation("/api/events", "Facts as they happen", event, [after, seen], media_type="text/event-stream"),
         Operation("/api/openapi.json", "This description", {"type": "object"}),
+    ]
+
+
+def _of_schedules() -> Sequence[Operation]:
+    name = _in_path("name", "A schedule", example="pulse")
+    return [
+        Operation("/api/schedules", "What is said by the clock", _list("schedules", ScheduleView)),
+        Operation("/api/schedules", "Add or change", _ref(ScheduleView), (), "post", _SCHEDULING, _BODIES, judged=True),
+        Operation("/api/schedules/{name}", "One of them", _ref(ScheduleView), [name], problems=[404]),
+        Operation("/api/schedules/{name}/fire", "Say it now", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES),
+        Operation(
+            "/api/schedules/{name}/pause", "Say it no more", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES
+        ),
+        Operation("/api/schedules/{name}/resume", "Go on", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES),
+        Operation("/api/schedules/{name}/remove", "Forget it", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES),
     ]
 
 
@@ -195,6 +224,8 @@ def _ref(of: type) -> Schema:
     return {"$ref": f"#/components/schemas/{of.__name__}"}
 
 
+_NOTHING = _object({}, optional=True)
+
 _OUTBOX: Schema = {"type": "boolean", "default": False}
 
 _OR_NULL: Schema = {"type": ["string", "null"]}
@@ -218,6 +249,30 @@ _SAYING: Schema = {
 }
 
 
+_SCHEDULING: Schema = {
+    **_object(
+        {
+            "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "examples": ["pulse"]},
+            "conversation": {"type": "string", "minLength": 3, "description": "Its key", "examples": ["site/alice"]},
+            "prompt": {"type": "string", "minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX, "examples": ["Any news?"]},
+            "cron": {"type": ["string", "null"], "default": None, "description": "Five fields, or a word like @daily"},
+            "zone": {"type": "string", "default": "UTC", "description": "Of `cron`, like `Europe/Berlin`"},
+            "every": {
+                "type": ["string", "null"],
+                "pattern": "^([0-9]{1,15}(ms|s|m|h|d))+$",
+                "default": None,
+                "description": "Instead of `cron`, like `15m`",
+                "examples": ["15m"],
+            },
+            "missed": {"type": "string", "enum": list(get_args(Missed)), "default": "once"},
+            "missed_max": _whole(1, 10_000, MISSED_MAX),
+            "enabled": {"type": "boolean", "default": True},
+        }
+    ),
+    "required": ["name", "conversation", "prompt"],
+}
+
+
 _PROBLEM: Schema = {
     "description": "RFC 9457. `detail` names the next step.",
     **_object({"type": _WORDS, "title": _WORDS, "status": {"type": "integer"}, "detail": _WORDS}),
@@ -234,7 +289,8 @@ def _problem(status: int) -> Schema:
 
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    waiting: list[type] = [LaneView, Story, Steered, Said, Explanation, DeadLetter, Lock, WorkerView, Counts]
+    seen: list[type] = [LaneView, Story, DeadLetter, Lock, WorkerView, Counts, ScheduleView]
+    waiting = [*seen, Steered, Said, Explanation]
     while waiting:
         each = waiting.pop()
         if each.__name__ not in found:

@@ -188,7 +188,7 @@ def cron(text: str, zone: str = "UTC") -> Cron:
         raise InvalidSchedule(f'"{words[0]}" is not known; use one of {", ".join(SHORTHANDS)}, or five fields')
     if len(words) != len(FIELDS):
         wanted = ", ".join(field.name for field in FIELDS)
-        raise InvalidSchedule(f'"{text}" has {len(words)} fields, not five: {wanted}; like "0 9 * * mon-fri"')
+        raise InvalidSchedule(f'"{text}" has not five fields but {len(words)}: {wanted}; like "0 9 * * mon-fri"')
     minutes, hours, days, months, weekdays = (field.read(word) for field, word in zip(FIELDS, words, strict=True))
     read = Cron(
         sorted(minutes),

@@ -77,6 +77,12 @@ def conversation_key(channel: str, *parts: str) -> str:
     return key
 
 
+def key_written(text: str) -> str:
+    """A key as the store has it, from what a person wrote: `site/alice smith` is `site/alice%20smith`."""
+    channel, *parts = text.split("/")
+    return "/".join([channel, *(quote(unquote(part), safe="") for part in parts)])
+
+
 def channel_of(conversation: str) -> str:
     return conversation.partition("/")[0]
 

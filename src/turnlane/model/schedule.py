@@ -8,7 +8,7 @@ from typing import Literal
 
 from turnlane.errors import InvalidSchedule
 from turnlane.model.cron import Times, cron, every
-from turnlane.model.message import Message, channel_of
+from turnlane.model.message import CONVERSATION_BYTES_MAX, Message, channel_of
 from turnlane.model.value import value
 
 Missed = Literal["once", "skip", "all"]
@@ -16,6 +16,8 @@ Missed = Literal["once", "skip", "all"]
 
 MISSED_MAX = 100
 """With "all", so many are said at most."""
+
+PROMPT_CHARACTERS_MAX = 10_000
 
 LATE_MS = 60_000
 """With "skip": what is not later than this was not missed. A lost worker's tick is taken over within its lease."""
@@ -68,8 +70,16 @@ class Schedule:
             raise InvalidSchedule(
                 f'"{self.name[:70]}" is no name for a schedule: up to 64 of a-z, 0-9, _ and -, a letter or digit first'
             )
-        if not self.prompt.strip():
-            raise InvalidSchedule("the prompt is empty; write what the agent is to be told")
+        if not self.prompt.strip() or "\0" in self.prompt or len(self.prompt) > PROMPT_CHARACTERS_MAX:
+            raise InvalidSchedule(
+                "the prompt is what the agent is told: not empty, without NUL characters, "
+                f"and at most {PROMPT_CHARACTERS_MAX} characters long"
+            )
+        channel, _, room = self.conversation.partition("/")
+        if not channel or not room or len(self.conversation) > CONVERSATION_BYTES_MAX or "\0" in self.conversation:
+            raise InvalidSchedule(
+                f'"{self.conversation[:70]}" is no conversation; write CHANNEL/ROOM, such as web/alice'
+            )
         if not 1 <= self.missed_max <= 10_000:
             raise InvalidSchedule("missed_max is a number from 1 to 10000")
         _ = self.times

@@ -25,7 +25,7 @@ from turnlane.backends.sql.rows import SqlRows
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
-from turnlane.model.lane import Kind
+from turnlane.model.lane import TICK, Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 
@@ -310,6 +310,8 @@ class Writer:
         for (worker, kind), futures in list(self._waiting.items()):
             while futures and futures[0].done():
                 futures.popleft()
+            if kind is TICK and futures and self._store.believed.nothing_due_before(TICK) > self._store.now():
+                continue  # no message makes a schedule due, so none pays for asking
             if futures:
                 takers.append(transaction.take(Taker(worker, kind, len(futures))))
             else:
