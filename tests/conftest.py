@@ -72,14 +72,15 @@ async def open_again(
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """One for each process of the test run, from the first test that asks. Whoever breaks it starts it again."""
+    """One for each process of the test run, from the first test that asks, so that a test may break it."""
     with Postgres({"fsync": "off"}) as server:
         yield server
 
 
 @pytest.fixture
 def postgres(postgres_server: Postgres) -> str:
-    """The URL of an empty database."""
+    """The URL of an empty database, whatever the test before has done to the server."""
+    postgres_server.start()
     postgres_server.empty()
     return postgres_server.url
 

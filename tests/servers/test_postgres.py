@@ -134,10 +134,22 @@ async def test_another_database_is_empty_and_goes_with_whoever_is_connected(serv
         await ask(url)
 
 
-@pytest.mark.parametrize("_", ["first", "second"])
-async def test_every_test_finds_an_empty_database(postgres: str, _: str) -> None:
+@pytest.mark.parametrize("broken", [Postgres.kill, Postgres.freeze, None])
+async def test_every_test_finds_an_empty_database(
+    postgres: str, postgres_server: Postgres, broken: Callable[[Postgres], None] | None
+) -> None:
     async with connected(postgres) as connection:
         await connection.execute("CREATE TABLE said (text text)")
+    if broken:
+        broken(postgres_server)
+
+
+def test_what_is_not_running_can_be_ended_twice_and_what_hardly_runs_can_be_killed() -> None:
+    with Postgres({"fsync": "off"}) as one:
+        for end in (one.stop, one.stop, one.kill, one.launch, one.kill, one.kill):
+            end()
+        one.start()
+        assert one.sql("SELECT 1") == "1"
 
 
 @pytest.mark.parametrize("last", [Postgres.stop, Postgres.kill, Postgres.freeze, Postgres.thaw])

@@ -173,8 +173,9 @@ class Server:
 
     def kill(self) -> None:
         """Gone between two instructions, as in a power cut. Works on a frozen one, too."""
-        self._send(signal.SIGKILL)
-        self._wait_for_end()
+        if self.is_running:
+            self._send(signal.SIGKILL)
+            self._wait_for_end()
 
     def freeze(self) -> None:
         """Stopped where it is, its connections open, knowing nothing of it, until `thaw`."""
@@ -293,6 +294,8 @@ class Postgres(Server):
         super().start()
 
     def kill(self) -> None:
+        if not self.is_running:
+            return
         super().freeze()  # so that nobody is born while the others die
         children = set(self._children())
         super().kill()
@@ -336,14 +339,13 @@ class Postgres(Server):
             [self._programs / program, *arguments],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             check=False,
             **self._rights,
         )
         if done.returncode != 0:
-            raise BackendUnavailable(f"{program} ended with {done.returncode} and said:\n{done.stdout}")
+            raise BackendUnavailable(f"{program} ended with {done.returncode} and said:\n{done.stdout}{done.stderr}")
         return done.stdout.strip()
 
     def _children(self) -> list[int]:
@@ -351,9 +353,9 @@ class Postgres(Server):
 
     def _free_shared_memory(self) -> None:
         """Remove the segment that a killed Postgres leaves in the machine, as the next one on its data would."""
-        lines = (self._data / "postmaster.pid").read_text().splitlines()
-        segment = int(lines[6].split()[1])
-        ctypes.CDLL(None).shmctl(segment, 0, None)  # 0: IPC_RMID
+        with suppress(FileNotFoundError, IndexError):  # it did not live long enough to have one
+            segment = (self._data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+            ctypes.CDLL(None).shmctl(int(segment), 0, None)  # 0: IPC_RMID
 
     def _drop_root(self) -> None:
         """Postgres refuses to run as root, so it runs as somebody who may do nothing else."""
@@ -387,10 +389,6 @@ class Nats(Server):
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
-    def wait_until_whole(self) -> None:
-        """Return when all that it knows of has a leader, and the followers of what it leads have caught up."""
-        self._wait_until(self._is_whole, "find its cluster whole")
-
     def asked(self, path: str) -> Any:
         """What its monitoring port answers, such as at `/jsz`; None if it does not, or is not well."""
         connection = HTTPConnection("127.0.0.1", self.monitor_port, timeout=1)
@@ -410,6 +408,7 @@ class Nats(Server):
         return False
 
     def _is_whole(self) -> bool:
+        """Whether all that it knows of in its cluster has a leader, and those who follow it itself have caught up."""
         state = self.asked("/jsz?streams=true") if self.asked("/healthz") else None
         return state is not None and all(self._finds_whole(group) for group in _groups(state))
 
@@ -476,7 +475,7 @@ class NatsCluster:
         for node in self.nodes.values():
             node.start()
         for node in self.nodes.values():
-            node.wait_until_whole()
+            node._wait_until(node._is_whole, "find its cluster whole")
 
     def close(self) -> None:
         """End them as they stand and remove their folder."""
