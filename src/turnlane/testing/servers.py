@@ -39,6 +39,8 @@ SECONDS_MAX = 30.0
 POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 20
 
+LINUX = Path("/proc/self/stat").exists()
+
 PORTS = range(20_000, 32_000)
 """Below those that outgoing connections are given, so that nobody takes a server's port while it is stopped."""
 TEMPORARY_PATH_BYTES_MAX = 60
@@ -180,6 +182,7 @@ class Server:
     def freeze(self) -> None:
         """Stopped where it is, its connections open, knowing nothing of it, until `thaw`."""
         self._send(signal.SIGSTOP)
+        self._wait_until_frozen(self.pid)
 
     def thaw(self) -> None:
         self._send(signal.SIGCONT)
@@ -222,6 +225,10 @@ class Server:
             self._fail(f"did not {what} within {SECONDS_MAX:g} s")
         if not self.is_running:
             self._fail(f"ended with {self._started.returncode} before it could {what}")
+
+    def _wait_until_frozen(self, *processes: int) -> None:
+        """A signal is only taken once one of the process's threads gets to run; until then all of them go on."""
+        self._wait_until(lambda: all(map(_is_frozen, processes)), "be frozen")
 
     def _wait_for_end(self) -> None:
         try:
@@ -306,7 +313,9 @@ class Postgres(Server):
 
     def freeze(self) -> None:
         super().freeze()
-        _send_all(self._children(), signal.SIGSTOP)
+        children = self._children()
+        _send_all(children, signal.SIGSTOP)
+        self._wait_until_frozen(*children)
 
     def thaw(self) -> None:
         _send_all(self._children(), signal.SIGCONT)
@@ -553,13 +562,20 @@ def _comes_true(condition: Callable[[], bool]) -> bool:
 
 def _living() -> Iterator[tuple[int, int]]:
     """Every process of the machine and its parent, without those that are dead and only not buried yet."""
-    for pid, state, parent in _processes_of_linux() if Path("/proc/self/stat").exists() else _processes_by_ps():
+    for pid, state, parent in _processes_of_linux() if LINUX else _processes_by_ps():
         if not state.startswith("Z"):
             yield int(pid), int(parent)
 
 
-def _processes_of_linux() -> Iterator[list[str]]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def _is_frozen(pid: int) -> bool:
+    """Whether all threads of the process are stopped; one that has gone is as still."""
+    if LINUX:
+        return all(state == "T" for _, state, _ in _processes_of_linux(Path(f"/proc/{pid}/task")))
+    return all(state.startswith("T") for other, state, _ in _processes_by_ps() if other == str(pid))
+
+
+def _processes_of_linux(folder: Path = Path("/proc")) -> Iterator[list[str]]:
+    for stat in folder.glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             # A process's name stands in brackets and may hold anything, brackets and spaces too.
             yield [stat.parent.name, *stat.read_text(errors="replace").rpartition(")")[2].split()[:2]]
