@@ -13,37 +13,46 @@ from click.testing import CliRunner
 
 from turnlane.cli import bench
 from turnlane.errors import InvalidSettings
-from turnlane.testing.bench import TINY, WORKLOADS, Figure, Sample, WrongResult, chosen, figures
+from turnlane.testing.bench import TINY, WORKLOADS, Figure, Sample, WrongResult, chosen, figures, run
 from turnlane.testing.bench.burst import one_burst
+from turnlane.testing.bench.ground import Files, url_of
 from turnlane.testing.bench.memory import objects_of_idle_conversations
+from turnlane.testing.bench.runs import ONLY_FILES, ONLY_SERVERS
 from turnlane.testing.bench.same_rows import seconds_without_an_engine
-from turnlane.testing.bench.targets import TARGETS
+from turnlane.testing.bench.targets import POSTGRES_TARGETS, TARGETS
 from turnlane.testing.bench.witness import Record, Run, check
 
 SAID = {"bench/a": ["1", "2"]}
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in ONLY_SERVERS])
 def test_every_workload_gives_right_results(name: str, tmp_path: Path) -> None:
-    samples = list(WORKLOADS[name](TINY, tmp_path))
+    samples = list(WORKLOADS[name](TINY, Files(tmp_path)))
     assert samples
     assert {TARGETS[sample.name].workload for sample in samples} == {name}
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in {*ONLY_FILES, "W1-HTTP", "memory"}])
+def test_every_workload_gives_right_results_on_a_server(name: str, postgres: str) -> None:
+    [(_, samples)] = run([name], replace(TINY, rounds=1), server=postgres)
+    assert samples
+    assert {POSTGRES_TARGETS[sample.name].workload for sample in samples} == {name}
 
 
 @pytest.mark.parametrize("conversations", [10, 200])
 async def test_an_idle_conversation_costs_no_memory(conversations: int, tmp_path: Path) -> None:
     scale = replace(TINY, conversations=conversations)
-    assert await objects_of_idle_conversations(tmp_path / "idle.db", scale) == 0
+    assert await objects_of_idle_conversations(url_of(tmp_path / "idle.db"), scale) == 0
 
 
 async def test_what_a_process_keeps_would_be_seen(tmp_path: Path) -> None:
-    kept = objects_of_idle_conversations(tmp_path / "kept.db", TINY, idle_after_ms=60_000, patience_seconds=0)
+    kept = objects_of_idle_conversations(url_of(tmp_path / "kept.db"), TINY, idle_after_ms=60_000, patience_seconds=0)
     assert await kept >= TINY.conversations
 
 
 def test_the_same_rows_are_written_without_an_engine(tmp_path: Path) -> None:
     finished, copy = tmp_path / "finished.db", tmp_path / "copy.db"
-    one_burst(finished, "queue", TINY.slots_many, TINY)
+    one_burst(url_of(finished), "queue", TINY.slots_many, TINY)
     seconds_without_an_engine(finished, copy)
     with closing(sqlite3.connect(finished)) as original, closing(sqlite3.connect(copy)) as copied:
         for table in ("lane", "message", "origin", "turn", "session", "delivery", "journal"):
@@ -103,7 +112,7 @@ def test_a_figure_is_the_median_held_against_its_target() -> None:
     ],
 )
 def test_a_target_says_what_is_reached(name: str, value: float, reached: str) -> None:
-    figure = Figure(name, [Sample(name, value)])
+    figure = Figure(name, [Sample(name, value)], TARGETS[name])
     assert figure.reached == reached
     assert figure.missed == (reached == "not met" and figure.target.must is not None)
 

@@ -12,7 +12,7 @@ import click
 from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table
 from turnlane.testing.bench import FULL, QUICK, WORKLOADS, Figure, Sample, chosen, figures, machine, run
-from turnlane.testing.bench.targets import Target
+from turnlane.testing.bench.targets import BY_KIND, Target
 
 COLOURS = {"aim": "green", "must": "green", "not met": "red"}
 VERDICTS = {"aim": "aim met", "must": "met"}
@@ -28,22 +28,38 @@ EXIT_NOT_MET = 1
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
     help="Where the throwaway files go: put it on the disk you mean. Default: the system's temporary folder.",
 )
+@click.option(
+    "--backend",
+    "server",
+    metavar="URL",
+    help="A postgresql:// server to measure, in throwaway schemas. Default: SQLite files in the folder.",
+)
 @common.as_json
 @click.pass_context
-def command(ctx: click.Context, quick: bool, only: str, rounds: int | None, folder: Path | None, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    quick: bool,
+    only: str,
+    rounds: int | None,
+    folder: Path | None,
+    server: str | None,
+    as_json: bool,
+) -> None:
     """Measure the engine: every figure is a ratio to a limit measured in the same run, next to its target.
 
     A result that is lost, doubled, out of order or overlapping ends the run. Exits with 1 if a target is not met.
     """
+    if server is not None and not server.startswith(("postgresql://", "postgres://")):
+        raise click.BadParameter("give the postgresql:// URL of a server", param_hint="--backend")
     scale = QUICK if quick else FULL
     scale = replace(scale, rounds=rounds or scale.rounds)
     names = chosen(only.split(","))
     found: list[Sample] = []
     with click.progressbar(length=scale.rounds * len(names), file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        for _, samples in run(names, scale, folder):
+        for _, samples in run(names, scale, folder=folder, server=server):
             found += samples
             bar.update(1)
-    results = figures(found)
+    results = figures(found, BY_KIND["sqlite" if server is None else "postgresql"])
     if as_json:
         common.echo_json({"machine": machine(), "rounds": scale.rounds, "quick": quick, "figures": _json(results)})
     else:

@@ -6,9 +6,9 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from turnlane.testing.bench.engine import Engine, conversations, engine, message, policy
+from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 from turnlane.testing.bench.witness import WrongResult
@@ -16,24 +16,24 @@ from turnlane.testing.bench.witness import WrongResult
 ARRIVALS_PER_CALL = 500
 
 
-def backlog(scale: Scale, folder: Path) -> Iterator[Sample]:
-    small = asyncio.run(_drain_rate(folder / "backlog-small.db", scale.backlog_small, scale))
-    large = asyncio.run(_drain_rate(folder / "backlog-large.db", scale.backlog, scale))
-    again = asyncio.run(_drain_rate(folder / "backlog-again.db", scale.backlog_small, scale))
+def backlog(scale: Scale, ground: Ground) -> Iterator[Sample]:
+    small = asyncio.run(_drain_rate(ground.store("backlog-small"), scale.backlog_small, scale))
+    large = asyncio.run(_drain_rate(ground.store("backlog-large"), scale.backlog, scale))
+    again = asyncio.run(_drain_rate(ground.store("backlog-again"), scale.backlog_small, scale))
     rate_small = (small + again) / 2
     detail = {"lanes": scale.backlog, "turns_per_second_small": rate_small, "turns_per_second_large": large}
     yield Sample("backlog", large / rate_small, detail)
 
 
-async def _drain_rate(file: Path, lanes: int, scale: Scale) -> float:
+async def _drain_rate(url: str, lanes: int, scale: Scale) -> float:
     """Fill the lanes while nobody works, and close: what filling left in memory would favour the short queue. Then
     open again and time the first turns."""
-    async with engine(file, policy()) as filling:
+    async with engine(url, policy()) as filling:
         arrivals = [message(conversation, 1) for conversation in conversations(lanes)]
         for first in range(0, lanes, ARRIVALS_PER_CALL):
             await filling.say_all(arrivals[first : first + ARRIVALS_PER_CALL])
     del arrivals
-    async with engine(file, policy()) as ours:
+    async with engine(url, policy()) as ours:
         ours.said = filling.said
         gc.collect()
         async with ours.working(scale.slots_many):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from turnlane.model.policy import OnBusy
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
-from turnlane.testing.bench.limits import against_raw
+from turnlane.testing.bench.ground import Files, Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.same_rows import seconds_without_an_engine
 from turnlane.testing.bench.scale import Scale
+from turnlane.testing.evidence import reading
 
 POLICIES: tuple[OnBusy, ...] = ("collect", "queue")
 
@@ -27,30 +25,33 @@ class Burst:
     seconds: float
     cpu_seconds: float
     turns: int
-    commits: int
+    commits: int = 0
 
     @property
     def rate(self) -> float:
         return self.messages / self.seconds
 
 
-def burst(scale: Scale, folder: Path) -> Iterator[Sample]:
+def burst(scale: Scale, ground: Ground) -> Iterator[Sample]:
     for on_busy in POLICIES:
-        yield from _with_many_slots(scale, folder, on_busy)
-        yield from _with_few_slots(scale, folder, on_busy)
+        yield from _with_many_slots(scale, ground, on_busy)
+        yield from _with_few_slots(scale, ground, on_busy)
 
 
-def _with_many_slots(scale: Scale, folder: Path, on_busy: OnBusy) -> Iterator[Sample]:
-    file = folder / f"many-{on_busy}.db"
-    done, raw = against_raw(folder, scale.raw_seconds, lambda: one_burst(file, on_busy, scale.slots_many, scale))
+def _with_many_slots(scale: Scale, ground: Ground, on_busy: OnBusy) -> Iterator[Sample]:
+    url = ground.store(f"many-{on_busy}")
+    done, raw = ground.against_raw(scale.raw_seconds, lambda: one_burst(url, on_busy, scale.slots_many, scale))
     yield _sample(f"burst.{on_busy}.many", done, raw)
-    limit = done.messages / seconds_without_an_engine(file, folder / f"rows-{on_busy}.db")
+    if not isinstance(ground, Files):
+        return
+    finished, copy = ground.file(f"many-{on_busy}"), ground.file(f"rows-{on_busy}")
+    limit = done.messages / seconds_without_an_engine(finished, copy)
     yield Sample(f"rows.{on_busy}", done.rate / limit, {"messages_per_second_without_an_engine": limit})
 
 
-def _with_few_slots(scale: Scale, folder: Path, on_busy: OnBusy) -> Iterator[Sample]:
-    file = folder / f"few-{on_busy}.db"
-    done, raw = against_raw(folder, scale.raw_seconds, lambda: one_burst(file, on_busy, scale.slots_few, scale))
+def _with_few_slots(scale: Scale, ground: Ground, on_busy: OnBusy) -> Iterator[Sample]:
+    url = ground.store(f"few-{on_busy}")
+    done, raw = ground.against_raw(scale.raw_seconds, lambda: one_burst(url, on_busy, scale.slots_few, scale))
     yield _sample(f"burst.{on_busy}.few", done, raw)
 
 
@@ -65,12 +66,13 @@ def _sample(name: str, done: Burst, raw: float) -> Sample:
     return Sample(name, done.rate / raw, detail)
 
 
-def one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
-    return asyncio.run(_one_burst(file, on_busy, slots, scale))
+def one_burst(url: str, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
+    done = asyncio.run(_one_burst(url, on_busy, slots, scale))
+    return replace(done, commits=_commits(url))
 
 
-async def _one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
-    async with engine(file, policy(on_busy), listens=False) as ours, ours.working(slots):
+async def _one_burst(url: str, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
+    async with engine(url, policy(on_busy), listens=False) as ours, ours.working(slots):
         keys = conversations(scale.conversations)
         gc.collect()
         before, cpu_before = time.perf_counter(), time.process_time()
@@ -79,7 +81,7 @@ async def _one_burst(file: Path, on_busy: OnBusy, slots: int, scale: Scale) -> B
         seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
         await ours.read_journal()
         ours.check()
-    return Burst(ours.messages_said, seconds, cpu_seconds, ours.witness.turns_answered, _commits(file))
+    return Burst(ours.messages_said, seconds, cpu_seconds, ours.witness.turns_answered)
 
 
 async def say_everything(ours: Engine, keys: list[str], *, messages: int, callers: int) -> None:
@@ -93,8 +95,8 @@ async def say_everything(ours: Engine, keys: list[str], *, messages: int, caller
     await asyncio.gather(*(caller(keys[first::callers]) for first in range(callers)))
 
 
-def _commits(file: Path) -> int:
+def _commits(url: str) -> int:
     """The journal has one row for each transaction in which something happened."""
-    with closing(sqlite3.connect(file)) as connection:
-        count: int = connection.execute("SELECT count(*) FROM journal").fetchone()[0]
-    return count
+    with reading(url) as fetch:
+        [[count]] = fetch("SELECT count(*) FROM journal", ())
+    return int(count)

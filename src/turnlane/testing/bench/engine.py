@@ -1,4 +1,4 @@
-"""The engine as the workloads use it: one SQLite file, one worker, and `say` for one message per accept."""
+"""The engine as the workloads use it: one store, one worker, and `say` for one message per accept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import quote
 
 from turnlane.backends.base import Backend, open_backend
 from turnlane.clock import SystemClock
@@ -29,10 +27,6 @@ SENDS_AT_ONCE_MIN = 20
 
 def policy(on_busy: OnBusy = "collect", *, debounce_ms: int = 0, max_wait_ms: int = 0) -> Policy:
     return Policy(agent=AGENT, tenant=CHANNEL, on_busy=on_busy, debounce_ms=debounce_ms, max_wait_ms=max_wait_ms)
-
-
-def url_of(file: Path) -> str:
-    return f"sqlite:///{quote(str(file))}"
 
 
 def conversations(count: int, *, prefix: str = "c") -> list[str]:
@@ -119,14 +113,14 @@ class Engine:
 
 @asynccontextmanager
 async def engine(
-    file: Path,
+    url: str,
     policy: Policy,
     *,
     hold_seconds: float = 0.0,
     idle_after_ms: int = IDLE_AFTER_MS,
     listens: bool = True,
 ) -> AsyncIterator[Engine]:
-    backend = open_backend(url_of(file), idle_after_ms=idle_after_ms)
+    backend = open_backend(url, idle_after_ms=idle_after_ms)
     await backend.open()
     witness = Witness(hold_seconds=hold_seconds, listens=listens)
     if listens:

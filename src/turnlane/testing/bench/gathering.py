@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
+from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 
 
-def gathering(scale: Scale, folder: Path) -> Iterator[Sample]:
-    turns = asyncio.run(_turns(scale, folder / "gathering.db"))
+def gathering(scale: Scale, ground: Ground) -> Iterator[Sample]:
+    turns = asyncio.run(_turns(scale, ground.store("gathering")))
     yield Sample("gathering", max(turns.values()), {"conversations": len(turns), "turns": turns.total()})
 
 
-async def _turns(scale: Scale, file: Path) -> Counter[str]:
+async def _turns(scale: Scale, url: str) -> Counter[str]:
     gather = policy(debounce_ms=scale.debounce_ms, max_wait_ms=scale.max_wait_ms)
-    async with engine(file, gather) as ours, ours.working(scale.slots_many):
+    async with engine(url, gather) as ours, ours.working(scale.slots_many):
         await asyncio.gather(*(_write(ours, key, scale) for key in conversations(scale.bursts)))
         await ours.settled()
         ours.check()

@@ -6,10 +6,9 @@ import asyncio
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
-from turnlane.testing.bench.limits import Raw
+from turnlane.testing.bench.ground import Ground, Raw
 from turnlane.testing.bench.report import Sample, percentile
 from turnlane.testing.bench.scale import Scale
 
@@ -25,18 +24,18 @@ FOLLOW_UP_AFTER_SECONDS = 0.005
 """Into a turn that takes longer than that."""
 
 
-def idle(scale: Scale, folder: Path) -> Iterator[Sample]:
+def idle(scale: Scale, ground: Ground) -> Iterator[Sample]:
     """W2: one message into an idle system."""
-    with Raw(folder) as raw:
-        starts, commits = asyncio.run(_probes(scale, folder / "idle.db", raw))
-    yield _above_raw("idle.start", starts, raw, commits=1)
-    yield _above_raw("idle.commit", commits, raw, commits=2)
+    with ground.raw() as raw:
+        starts, commits = asyncio.run(_probes(scale, ground.store("idle"), raw))
+    yield _sample("idle.start", starts, raw, commits=1 if ground.is_file else 0)
+    yield _sample("idle.commit", commits, raw, commits=2 if ground.is_file else 0)
 
 
-async def _probes(scale: Scale, file: Path, raw: Raw) -> tuple[list[float], list[float]]:
+async def _probes(scale: Scale, url: str, raw: Raw) -> tuple[list[float], list[float]]:
     starts, commits = [], []
     keys = conversations(50)
-    async with engine(file, policy()) as ours, ours.working(scale.slots_many):
+    async with engine(url, policy()) as ours, ours.working(scale.slots_many):
         for number in range(WARM_UP + scale.probes):
             if number % RAW_EVERY == 0:
                 raw.commit(RAW_TIMES)
@@ -50,17 +49,17 @@ async def _probes(scale: Scale, file: Path, raw: Raw) -> tuple[list[float], list
     return starts[WARM_UP:], commits[WARM_UP:]
 
 
-def follow_up(scale: Scale, folder: Path) -> Iterator[Sample]:
+def follow_up(scale: Scale, ground: Ground) -> Iterator[Sample]:
     """W6: the next message already waits when a turn ends."""
-    with Raw(folder) as raw:
-        gaps = asyncio.run(_gaps(scale, folder / "follow-up.db", raw))
-    yield _above_raw("follow_up", gaps, raw, commits=1)
+    with ground.raw() as raw:
+        gaps = asyncio.run(_gaps(scale, ground.store("follow-up"), raw))
+    yield _sample("follow_up", gaps, raw, commits=1 if ground.is_file else 0)
 
 
-async def _gaps(scale: Scale, file: Path, raw: Raw) -> list[float]:
+async def _gaps(scale: Scale, url: str, raw: Raw) -> list[float]:
     gaps = []
     keys = conversations(10)
-    async with engine(file, policy(), hold_seconds=HOLD_SECONDS) as ours, ours.working(scale.slots_many):
+    async with engine(url, policy(), hold_seconds=HOLD_SECONDS) as ours, ours.working(scale.slots_many):
         for number in range(scale.follow_ups):
             if number % RAW_EVERY == 0:
                 raw.commit(RAW_TIMES)
@@ -79,7 +78,8 @@ async def _gap(ours: Engine, conversation: str, number: int) -> float:
     return second.began - first.ended
 
 
-def _above_raw(name: str, seconds: list[float], raw: Raw, *, commits: int) -> Sample:
+def _sample(name: str, seconds: list[float], raw: Raw, *, commits: int) -> Sample:
+    """Above so many raw commits."""
     p50 = statistics.median(seconds) * 1000
     detail = {"p50_ms": p50, "p99_ms": percentile(seconds, 0.99) * 1000, "raw_commit_ms": raw.commit_ms}
     return Sample(name, p50 - commits * raw.commit_ms, detail)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from turnlane.model.delivery import Delivery
 from turnlane.model.lane import Lane
@@ -15,6 +14,7 @@ from turnlane.model.message import Message
 from turnlane.model.session import Session
 from turnlane.testing.bench.burst import say_everything
 from turnlane.testing.bench.engine import conversations, engine, policy
+from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 
@@ -26,17 +26,17 @@ PATIENCE_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 
 
-def memory(scale: Scale, folder: Path) -> Iterator[Sample]:
-    left = asyncio.run(objects_of_idle_conversations(folder / "memory.db", scale))
+def memory(scale: Scale, ground: Ground) -> Iterator[Sample]:
+    left = asyncio.run(objects_of_idle_conversations(ground.store("memory"), scale))
     yield Sample("memory", left, {"conversations": scale.conversations})
 
 
 async def objects_of_idle_conversations(
-    file: Path, scale: Scale, *, idle_after_ms: int = IDLE_AFTER_MS, patience_seconds: float = PATIENCE_SECONDS
+    url: str, scale: Scale, *, idle_after_ms: int = IDLE_AFTER_MS, patience_seconds: float = PATIENCE_SECONDS
 ) -> int:
     """Run a burst, let `idle_after` pass, and count what the process still keeps of any conversation."""
     before = count()
-    short = engine(file, policy(), idle_after_ms=idle_after_ms)
+    short = engine(url, policy(), idle_after_ms=idle_after_ms)
     async with short as ours, ours.working(scale.slots_many, term_ms=TERM_MS):
         await say_everything(ours, conversations(scale.conversations), messages=scale.messages, callers=scale.callers)
         await ours.settled()

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from turnlane.app import Bot, tune_collector
 from turnlane.backends.base import open_backend
@@ -21,7 +20,8 @@ from turnlane.channels.webhook import Webhook
 from turnlane.http.listen import bind
 from turnlane.settings import Duration, Lanes, Settings
 from turnlane.testing.bench.burst import one_burst
-from turnlane.testing.bench.engine import AGENT, CHANNEL, TEXT, url_of
+from turnlane.testing.bench.engine import AGENT, CHANNEL, TEXT
+from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 from turnlane.testing.bench.witness import Record, Witness, WrongResult, check_sends
@@ -42,11 +42,11 @@ CATEGORIES = {
 IDLE = ("select.epoll",)
 
 
-def over_http(scale: Scale, folder: Path) -> Iterator[Sample]:
-    engine = one_burst(folder / "engine.db", "collect", scale.slots_many, scale).rate
-    served = asyncio.run(_burst(scale, folder / "http.db", profiled=False))
+def over_http(scale: Scale, ground: Ground) -> Iterator[Sample]:
+    engine = one_burst(ground.store("engine"), "collect", scale.slots_many, scale).rate
+    served = asyncio.run(_burst(scale, ground.store("http"), profiled=False))
     few = replace(scale, conversations=max(1, scale.conversations // 5))
-    profile = asyncio.run(_burst(few, folder / "profile.db", profiled=True)).profile
+    profile = asyncio.run(_burst(few, ground.store("profile"), profiled=True)).profile
     detail = {"messages_per_second": served.rate, "messages_per_second_engine": engine}
     detail |= {f"loop_share_{name}": share for name, share in profile.items()}
     detail |= {"server_cpu_us_per_message": served.cpu_us, "of_it_in_the_writer": served.writer_share}
@@ -89,9 +89,9 @@ class HttpBurst:
 # The driver
 
 
-async def _burst(scale: Scale, file: Path, *, profiled: bool) -> HttpBurst:
+async def _burst(scale: Scale, url: str, *, profiled: bool) -> HttpBurst:
     replies = Replies(scale.conversations * scale.messages)
-    async with replies.listening() as reply_port, _server(file, reply_port, scale.slots_many, profiled) as server:
+    async with replies.listening() as reply_port, _server(url, reply_port, scale.slots_many, profiled) as server:
         keys = [f"c{number:06d}" for number in range(scale.conversations)]
         before = time.perf_counter()
         async with asyncio.timeout(SECONDS_MAX):
@@ -192,10 +192,10 @@ def _receive(pipe: Connection) -> object:
 
 
 @asynccontextmanager
-async def _server(file: Path, reply_port: int, slots: int, profiled: bool) -> AsyncIterator[Server]:
+async def _server(url: str, reply_port: int, slots: int, profiled: bool) -> AsyncIterator[Server]:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_process, args=(file, reply_port, slots, profiled, theirs), daemon=True)
+    process = spawn.Process(target=_process, args=(url, reply_port, slots, profiled, theirs), daemon=True)
     process.start()
     try:
         port = await asyncio.to_thread(_receive, ours)
@@ -208,19 +208,19 @@ async def _server(file: Path, reply_port: int, slots: int, profiled: bool) -> As
         theirs.close()
 
 
-def _process(file: Path, reply_port: int, slots: int, profiled: bool, pipe: Connection) -> None:
+def _process(url: str, reply_port: int, slots: int, profiled: bool, pipe: Connection) -> None:
     tune_collector()
     profile = cProfile.Profile()
     if profiled:
         profile.enable()
-    cpu, loop_cpu, waiting = asyncio.run(_serve(file, reply_port, slots, pipe))
+    cpu, loop_cpu, waiting = asyncio.run(_serve(url, reply_port, slots, pipe))
     profile.disable()
     pipe.send(Served(cpu, loop_cpu, waiting, _shares(profile) if profiled else {}))
 
 
-async def _serve(file: Path, reply_port: int, slots: int, pipe: Connection) -> tuple[float, float, int]:
+async def _serve(url: str, reply_port: int, slots: int, pipe: Connection) -> tuple[float, float, int]:
     settings = Settings(
-        backend=url_of(file),
+        backend=url,
         turns_at_once=slots,
         sends_at_once=slots,
         lanes=Lanes(debounce=NOW, max_wait=NOW),

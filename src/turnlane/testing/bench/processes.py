@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 
 from turnlane.app import tune_collector
 from turnlane.testing.bench.burst import say_everything
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
+from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 from turnlane.testing.bench.witness import Record, WrongResult, check
@@ -38,10 +38,10 @@ class Share:
         return sum(map(len, self.said.values())) / (self.accepted - self.began)
 
 
-def processes(scale: Scale, folder: Path) -> Iterator[Sample]:
-    alone = _rate(_together(1, scale, folder / "alone.db"))
+def processes(scale: Scale, ground: Ground) -> Iterator[Sample]:
+    alone = _rate(_together(1, scale, ground.store("alone")))
     for count in scale.processes:
-        shares = _together(count, scale, folder / f"together-{count}.db")
+        shares = _together(count, scale, ground.store(f"together-{count}"))
         speeds = sorted(share.accepts_per_second for share in shares)
         detail = {"messages_per_second": _rate(shares), "messages_per_second_alone": alone}
         runs = sorted(len(share.record.runs) for share in shares)
@@ -54,12 +54,12 @@ def _rate(shares: Sequence[Share]) -> float:
     return messages / (max(share.settled for share in shares) - min(share.began for share in shares))
 
 
-def _together(count: int, scale: Scale, file: Path) -> list[Share]:
+def _together(count: int, scale: Scale, url: str) -> list[Share]:
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(count)
     pipes = [spawn.Pipe(duplex=False) for _ in range(count)]
     started = [
-        spawn.Process(target=_process, args=(number, count, scale, file, barrier, answer), daemon=True)
+        spawn.Process(target=_process, args=(number, count, scale, url, barrier, answer), daemon=True)
         for number, (_, answer) in enumerate(pipes)
     ]
     try:
@@ -85,17 +85,17 @@ def _answer_of(question: Connection) -> Share:
     return share
 
 
-def _process(number: int, count: int, scale: Scale, file: Path, barrier: Barrier, answer: Connection) -> None:
+def _process(number: int, count: int, scale: Scale, url: str, barrier: Barrier, answer: Connection) -> None:
     tune_collector()
     try:
-        answer.send(asyncio.run(_share(number, count, scale, file, barrier)))
+        answer.send(asyncio.run(_share(number, count, scale, url, barrier)))
     except Exception as error:  # noqa: BLE001 - the process that waits is told, and raises it
         barrier.abort()
         answer.send(f"{type(error).__name__}: {error}")
 
 
-async def _share(number: int, count: int, scale: Scale, file: Path, barrier: Barrier) -> Share:
-    async with engine(file, policy()) as ours, ours.working(scale.slots_many):
+async def _share(number: int, count: int, scale: Scale, url: str, barrier: Barrier) -> Share:
+    async with engine(url, policy()) as ours, ours.working(scale.slots_many):
         keys = conversations(scale.conversations)[number::count]
         await asyncio.to_thread(barrier.wait, START_SECONDS_MAX)
         began = time.perf_counter()

@@ -27,10 +27,7 @@ class Figure:
 
     name: str
     samples: Sequence[Sample]
-
-    @property
-    def target(self) -> Target:
-        return TARGETS[self.name]
+    target: Target
 
     @property
     def median(self) -> float:
@@ -82,12 +79,12 @@ class Figure:
         }
 
 
-def figures(samples: Iterable[Sample]) -> list[Figure]:
+def figures(samples: Iterable[Sample], targets: Mapping[str, Target] = TARGETS) -> list[Figure]:
     """In the order of the targets."""
     by_name: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_name[sample.name].append(sample)
-    return [Figure(name, by_name[name]) for name in TARGETS if name in by_name]
+    return [Figure(name, by_name[name], target) for name, target in targets.items() if name in by_name]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

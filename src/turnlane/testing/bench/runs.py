@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from turnlane.app import tune_collector
+from turnlane.clock import SystemClock
 from turnlane.errors import BackendUnavailable, InvalidSettings
 from turnlane.testing.bench.backlog import backlog
 from turnlane.testing.bench.burst import burst
 from turnlane.testing.bench.gathering import gathering
+from turnlane.testing.bench.ground import Files, Ground, Server
 from turnlane.testing.bench.latency import follow_up, idle
 from turnlane.testing.bench.memory import memory
 from turnlane.testing.bench.over_http import over_http
@@ -23,8 +25,9 @@ from turnlane.testing.bench.processes import processes
 from turnlane.testing.bench.report import Sample
 from turnlane.testing.bench.scale import Scale
 from turnlane.testing.bench.slow import slow
+from turnlane.testing.bench.workers import workers
 
-Workload = Callable[[Scale, Path], Iterator[Sample]]
+Workload = Callable[[Scale, Ground], Iterator[Sample]]
 
 WORKLOADS: Mapping[str, Workload] = {
     "W1": burst,
@@ -35,8 +38,12 @@ WORKLOADS: Mapping[str, Workload] = {
     "W5": gathering,
     "W6": follow_up,
     "W7": processes,
+    "workers": workers,
     "memory": memory,
 }
+ONLY_FILES = ("W7",)
+"""Processes that share a file take turns; machines that share a server do not."""
+ONLY_SERVERS = ("workers",)
 
 
 def chosen(names: Iterable[str]) -> list[str]:
@@ -48,13 +55,18 @@ def chosen(names: Iterable[str]) -> list[str]:
     return [name for lower, name in known.items() if not wanted or lower in wanted]
 
 
-def run(names: Iterable[str], scale: Scale, folder: Path | None = None) -> Iterator[tuple[str, list[Sample]]]:
-    """Each round of each workload as it ends, in a fresh folder inside `folder`. Raises WrongResult at the first."""
-    names = list(names)
+def run(
+    names: Iterable[str], scale: Scale, *, folder: Path | None = None, server: str | None = None
+) -> Iterator[tuple[str, list[Sample]]]:
+    """Each round of each workload as it ends, each on stores of its own. Raises WrongResult at the first.
+
+    In fresh folders inside `folder`, or on the Postgres `server` of that URL.
+    """
+    names = [name for name in names if name not in (ONLY_SERVERS if server is None else ONLY_FILES)]
     with _as_turnlane_runs():
         for _ in range(scale.rounds):
             for name in names:
-                yield name, _one_round(WORKLOADS[name], scale, folder)
+                yield name, _one_round(WORKLOADS[name], scale, folder, server)
 
 
 @contextmanager
@@ -69,10 +81,16 @@ def _as_turnlane_runs() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _one_round(workload: Workload, scale: Scale, folder: Path | None) -> list[Sample]:
+def _one_round(workload: Workload, scale: Scale, folder: Path | None, server: str | None) -> list[Sample]:
+    if server is not None:
+        ground = Server(server, f"turnlane_bench_{SystemClock().token()}")
+        try:
+            return list(workload(scale, ground))
+        finally:
+            ground.drop()
     try:
         with tempfile.TemporaryDirectory(prefix="turnlane-bench-", dir=folder) as fresh:
-            return list(workload(scale, Path(fresh)))
+            return list(workload(scale, Files(Path(fresh))))
     except (OSError, sqlite3.Error) as error:
         where = folder or tempfile.gettempdir()
         raise BackendUnavailable(f"nothing can be measured in {where}; choose another --folder ({error})") from error

@@ -15,7 +15,7 @@ from turnlane.backends.sql.codec import NOTHING
 from turnlane.backends.sqlite import schema
 from turnlane.model.event import event_of
 from turnlane.model.lane import Kind
-from turnlane.testing.bench.limits import open_file
+from turnlane.testing.bench.ground import open_file
 
 Row = tuple[Any, ...]
 Group = Mapping[str, list[Row]]

@@ -28,6 +28,9 @@ class Scale:
     debounce_ms: int = 500
     max_wait_ms: int = 2_000
     processes: tuple[int, ...] = (2, 4)
+    workers_lanes: int = 1_000
+    workers_slots: int = 50
+    workers_seconds: float = 0.2
 
 
 FULL = Scale()
@@ -63,4 +66,7 @@ TINY = Scale(
     debounce_ms=60,
     max_wait_ms=2_000,
     processes=(2,),
+    workers_lanes=6,
+    workers_slots=2,
+    workers_seconds=0.01,
 )

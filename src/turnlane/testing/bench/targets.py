@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Sign = Literal["≥", "≤", "="]
@@ -54,4 +54,22 @@ TARGETS: Mapping[str, Target] = {
     "processes.4.total": Target("W7", "4 processes: total", "× one process", "≥", 0.6, None),
     "memory": Target("memory", "objects kept for idle conversations", "objects", "=", 0.0, None),
 }
-"""By the name under which a workload reports it. The sizes in the texts are those of a full run."""
+"""Of SQLite, by the name under which a workload reports it. The sizes in the texts are those of a full run."""
+
+_MS = "ms"
+
+POSTGRES_TARGETS: Mapping[str, Target] = {
+    **{name: replace(TARGETS[name], must=2.0, aim=None) for name in ("burst.collect.many", "burst.queue.many")},
+    **{name: replace(TARGETS[name], must=None, aim=None) for name in ("burst.collect.few", "burst.queue.few")},
+    "http": TARGETS["http"],
+    "idle.start": Target("W2", "idle: accept call → agent starts, p50", _MS, "≤", 1.5, None),
+    "idle.commit": Target("W2", "idle: accept call → turn committed, p50", _MS, "≤", 2.5, None),
+    "backlog": TARGETS["backlog"],
+    "slow": replace(TARGETS["slow"], must=1.05, aim=None),
+    "gathering": TARGETS["gathering"],
+    "follow_up": Target("W6", "follow-up: end of a turn → start of the next, p50", _MS, "≤", 2.0, None),
+    "workers.2": Target("workers", "2 workers, agent of 200 ms, 50 at once each", "× one worker", "≥", 1.8, None),
+    "memory": TARGETS["memory"],
+}
+
+BY_KIND: Mapping[str, Mapping[str, Target]] = {"sqlite": TARGETS, "postgresql": POSTGRES_TARGETS}
