@@ -39,8 +39,11 @@ class Target:
         self.name = f"{parts.hostname or options.get('host', 'localhost')}{parts.path}"
         """For people: without the password."""
 
-    async def connect(self) -> asyncpg.Connection:
+    async def connect(self, *, by_index: bool = False) -> asyncpg.Connection:
+        """`by_index`: whatever the planner believes of tables nobody has analysed, rows are found by their keys."""
         settings = {"application_name": "turnlane"}
+        if by_index and self.prepare:
+            settings |= dict.fromkeys(("enable_hashjoin", "enable_mergejoin", "enable_seqscan"), "off")
         if self.schema is not None:
             settings["search_path"] = _quoted(self.schema)
         connection: asyncpg.Connection = await asyncpg.connect(
@@ -83,8 +86,9 @@ class Fetched:
 class BlockingConnection:
     """One connection with an event loop of its own, that runs only while a statement does."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, by_index: bool = False) -> None:
         self._target = target
+        self._by_index = by_index
         self._loop = asyncio.new_event_loop()
         self._connection: asyncpg.Connection | None = None
 
@@ -96,7 +100,7 @@ class BlockingConnection:
         """Connect if it is not. True: it is another connection than before."""
         if self.is_open:
             return False
-        self._connection = self.run(self._target.connect())
+        self._connection = self.run(self._target.connect(by_index=self._by_index))
         return True
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Fetched:

@@ -2,8 +2,8 @@
 
 -- name: lanes_by_key
 -- The lanes that a group of calls is about, held until its end; always in the same order, so that nobody waits in a circle.
-SELECT l.* FROM lane AS l WHERE l.kind = $1 AND l.key IN (SELECT jsonb_array_elements_text($2::jsonb) COLLATE "C")
-ORDER BY l.id FOR UPDATE
+SELECT * FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
+ORDER BY id FOR UPDATE
 
 -- name: next_queue
 -- Each queue in which lanes are due at some time, and when first: one probe a queue, however long it is. Served by lane_due.
@@ -72,7 +72,7 @@ UPDATE lane SET policy = $1, failures = $2, retry_at = $3, paused = $4, parked =
 -- name: origins
 -- Which of these ids came before, for one channel.
 SELECT o.origin_id, o.seq FROM origin AS o
-WHERE o.channel = $1 AND o.origin_id IN (SELECT jsonb_array_elements_text($2::jsonb) COLLATE "C")
+WHERE o.channel = $1 AND o.origin_id = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
 
 -- name: insert_origin
 INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES ($1, $2, $3, $4, $5)
@@ -107,7 +107,7 @@ JOIN message AS m ON m.lane = (batch ->> 0)::bigint
     AND m.seq BETWEEN (batch ->> 1)::bigint AND (batch ->> 2)::bigint
 
 -- name: sessions_of_lanes
-SELECT s.* FROM session AS s WHERE s.lane IN (SELECT jsonb_array_elements_text($1::jsonb)::bigint)
+SELECT * FROM session WHERE lane = ANY (ARRAY(SELECT jsonb_array_elements_text($1::jsonb)::bigint))
 
 -- name: new_session
 INSERT INTO session VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -400,8 +400,62 @@ ORDER BY id DESC LIMIT 1
 -- Held until the end of the transaction, by all who ask for the same name.
 SELECT pg_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
 
--- name: notify
-SELECT pg_notify($1, $2)
+-- name: insert_journal_and_notify
+WITH written AS (
+    INSERT INTO journal (id, at, facts)
+    VALUES ((SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, $1, $2) RETURNING 1)
+SELECT pg_notify($3, $4) FROM written
 
 -- name: now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- Statements of the same names without `_many`, for many rows in one: their parameters are columns.
+
+-- name: move_lane_many
+UPDATE lane AS l SET
+    next_seq = m.next_seq, done_seq = m.done_seq, claim_seq = m.claim_seq, number = m.number, attempt = m.attempt,
+    first_at = m.first_at, ready_at = m.ready_at, due_at = m.due_at, owner = m.owner, epoch = m.epoch,
+    claimed_at = m.claimed_at
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[],
+    $10::bigint[], $11::bigint[], $12::bigint[])
+    AS m (next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id)
+WHERE l.id = m.id
+
+-- name: insert_origin_many
+INSERT INTO origin (lane, seq, at, channel, origin_id)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
+
+-- name: insert_message_many
+INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
+
+-- name: insert_turn_many
+INSERT INTO turn
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
+    $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])
+
+-- name: insert_delivery_many
+INSERT INTO delivery
+SELECT d.*, 'queued', NULL::bigint, 0, 0, NULL, NULL, NULL FROM unnest(
+    $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
+    $10::bigint[]) AS d
+
+-- name: settle_delivery_many
+UPDATE delivery AS d SET
+    state = s.state, settled_at = s.settled_at, attempt = s.attempt, epoch = s.epoch, receipt = s.receipt, cause = s.cause
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text[])
+    AS s (lane, seq, state, settled_at, attempt, epoch, receipt, cause)
+WHERE d.lane = s.lane AND d.seq = s.seq
+
+-- name: continue_session_many
+UPDATE session AS s SET
+    turns = c.turns, input_tokens = c.input_tokens, output_tokens = c.output_tokens, cached_tokens = c.cached_tokens,
+    reasoning_tokens = c.reasoning_tokens, updated_at = c.updated_at
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[])
+    AS c (turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at, lane, agent)
+WHERE s.lane = c.lane AND s.agent = c.agent

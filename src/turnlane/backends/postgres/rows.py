@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from turnlane.backends.sql.codec import StoredLane
-from turnlane.backends.sql.database import Connection
+from turnlane.backends.sql.codec import NOTHING, StoredLane
+from turnlane.backends.sql.database import Connection, Row
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind
@@ -14,6 +14,8 @@ from turnlane.model.policy import Queue
 
 LANES_PER_BLOCK = 1000
 SENDS = "sends"
+UPDATES = {"settle_delivery": slice(0, 2), "continue_session": slice(6, 8)}
+"""Where one row may be changed twice in a transaction, of which the last counts: the columns that name it."""
 
 
 class Again(Exception):
@@ -32,6 +34,10 @@ class LaneIds:
             self._end = self._next + LANES_PER_BLOCK * 2
         self._next += 2
         return self._next - 2
+
+
+def _repeats(rows: Sequence[Row], key: slice) -> bool:
+    return len({tuple(row[key]) for row in rows}) < len(rows)
 
 
 class PostgresRows(SqlRows):
@@ -81,5 +87,19 @@ class PostgresRows(SqlRows):
     def flush(self, noted: Sequence[Noted]) -> None:
         self._check_rates()
         super().flush(noted)
-        if noted and self._notifies is not None:
-            self._execute(self._sql["notify"], self._notifies)
+
+    def _write(self, name: str, rows: Sequence[Row]) -> None:
+        """In one statement, where there is one for many. None of these may write one row twice."""
+        many = self._sql.get(f"{name}_many")
+        if many is None or len(rows) < 2 or (name in UPDATES and _repeats(rows, UPDATES[name])):
+            super()._write(name, rows)
+        else:
+            self._execute(
+                many, [[None if value is NOTHING else value for value in each] for each in zip(*rows, strict=True)]
+            )
+
+    def _write_journal(self, facts: str) -> None:
+        if self._notifies is None:
+            super()._write_journal(facts)
+        else:
+            self._execute(self._sql["insert_journal_and_notify"], (self.now, facts, *self._notifies))

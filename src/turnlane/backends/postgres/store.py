@@ -87,7 +87,7 @@ class PostgresStore:
         self._clock = ServerClock(clock)
         self._notifies = notifies
         self.poll_seconds = POLL_SECONDS if notifies is None else LISTENING_POLL_SECONDS
-        self.connection = BlockingConnection(target)
+        self.connection = BlockingConnection(target, by_index=True)
         self._policies = Policies(self.connection, SQL)
         self._ids = LaneIds()
         self.believed = Believed(self.connection, SQL, idle_after_ms)

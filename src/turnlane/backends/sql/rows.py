@@ -399,7 +399,6 @@ class SqlRows:
         if continues:
             self._writes["continue_session"].append(codec.continued_session_row(lane.id, agent, session))
         else:
-            self._read_sessions([lane])
             self._begin_session(lane, agent, session)
         if lane.sessions is not None:
             lane.sessions = {**lane.sessions, agent: session}
@@ -422,13 +421,15 @@ class SqlRows:
     def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
         """Written at once, as the next one in this transaction may be its twin."""
         twins = self._twins(lane, agent, session.handle)
-        lane.shared = lane.shared | {agent} if twins else lane.shared - {agent}
+        if lane.sessions is not None:
+            lane.shared = lane.shared | {agent} if twins else lane.shared - {agent}
         row = codec.new_session_row(lane.id, agent, session, shared=bool(twins))
         self._execute(self._sql["new_session"], row)
         if twins:
             self._execute(self._sql["mark_shared"], (agent, session.handle))
         for twin in twins:
-            twin.shared |= {agent}
+            if twin.sessions is not None:
+                twin.shared |= {agent}
 
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
         return self._resolve(self._execute(self._sql["twins"], (agent, handle, lane.id)).fetchall())
@@ -472,7 +473,10 @@ class SqlRows:
             self._write(name, rows)
         self._write("settle_messages", self._settlements)
         if noted:
-            self._execute(self._sql["insert_journal"], (self.now, to_text(noted)))
+            self._write_journal(to_text(noted))
+
+    def _write_journal(self, facts: str) -> None:
+        self._execute(self._sql["insert_journal"], (self.now, facts))
 
     def _write_lanes(self) -> None:
         for lane in self._added:
