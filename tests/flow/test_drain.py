@@ -6,7 +6,17 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Thinker, Unreachable, Watched, World, ends, terms_pass
+from tests.flow.world import (
+    A_SHORT_TERM_MS,
+    AT_ONCE,
+    BEATS_FOR_REAL,
+    Thinker,
+    Unreachable,
+    Watched,
+    World,
+    ends,
+    terms_pass,
+)
 
 from turnlane.backends.base import Backend
 from turnlane.model.delivery import NotSent
@@ -38,6 +48,7 @@ async def test_stop_waits_for_running_turns_and_their_deliveries(world: World) -
     assert (bob.conversation, bob.attempt) == ("desk/bob", 0)
 
 
+@BEATS_FOR_REAL
 async def test_draining_keeps_the_lease_alive_and_counts_deliveries_not_only_turns(
     world: World, backend: Backend, clock: VirtualClock
 ) -> None:

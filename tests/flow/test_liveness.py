@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Thinker, Unreachable, Watched, World, crashing, ends, terms_pass
+from tests.flow.world import (
+    A_SHORT_TERM_MS,
+    AT_ONCE,
+    BEATS_FOR_REAL,
+    Thinker,
+    Unreachable,
+    Watched,
+    World,
+    crashing,
+    ends,
+    terms_pass,
+)
 
 from turnlane.backends.base import Backend
 from turnlane.errors import BackendError, BackendUnavailable
@@ -28,6 +39,7 @@ def through(backend: Backend) -> Any:
     return Unreachable(backend)
 
 
+@BEATS_FOR_REAL
 async def test_a_lease_outlives_any_turn(world: World, backend: Backend, clock: VirtualClock) -> None:
     """PEERS: a turn of many terms, with a second worker that takes over whatever lapses."""
     agent, second = Thinker(), Thinker(told=True)
@@ -78,6 +90,7 @@ class Unstoppable(Thinker):
             return self.answer(turn)
 
 
+@BEATS_FOR_REAL
 async def test_a_crashed_workers_conversations_are_taken_over_when_its_lease_lapses(
     world: World, backend: Backend, clock: VirtualClock
 ) -> None:
@@ -195,6 +208,7 @@ async def test_messages_wait_while_the_store_cannot_be_reached_and_are_answered_
     assert sorted(world.desk.texts()) == ["re: first", "re: second"]
 
 
+@BEATS_FOR_REAL
 async def test_past_two_thirds_of_the_term_without_a_renewal_runs_are_stopped_before_anybody_takes_over(
     world: World, backend: Backend, clock: VirtualClock
 ) -> None:
@@ -217,6 +231,7 @@ async def test_past_two_thirds_of_the_term_without_a_renewal_runs_are_stopped_be
     assert len(agent.turns) == 2
 
 
+@BEATS_FOR_REAL
 async def test_a_worker_that_was_stopped_for_a_while_reaps_nobody_for_a_term(
     world: World, backend: Backend, clock: VirtualClock
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
 from turnlane.agents.base import Agent
 from turnlane.agents.function import Function
 from turnlane.backends.base import Backend
@@ -230,6 +232,10 @@ class Watched(Unreachable):
 
 A_SHORT_TERM_MS = 90
 """For workers that renew during a test. Their beats are real, their clock is not: a slow machine kills nobody."""
+
+
+BEATS_FOR_REAL = pytest.mark.parametrize("backend_url", ["memory", "sqlite"], indirect=True)
+"""Not where a renewal on a busy machine takes longer than such a term: a worker would rightly start over."""
 
 
 async def terms_pass(clock: VirtualClock, terms: int, *live: Watched) -> None:
