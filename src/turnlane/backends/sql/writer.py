@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from turnlane.backends.serving import Taker
-from turnlane.backends.sql.believed import Believed
+from turnlane.backends.sql.believed import NEVER, Believed
 from turnlane.backends.sql.codec import StoredLane
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.backends.transaction import Transaction
@@ -43,6 +43,9 @@ HALF_CALLS_MAX = 100
 
 CONFLICTS_MAX = 10
 """How often a group is tried that others got in the way of."""
+
+TICK_LOOK_MS = 250
+"""How often to look whether somebody has made a schedule due."""
 
 TROUBLE_SECONDS = 1.0
 """How long those who wait are left alone after serving them failed."""
@@ -125,6 +128,8 @@ class Writer:
         self._waiting: dict[tuple[str, Kind], deque[asyncio.Future[list[Lease]]]] = {}
         self._next_due: int | None = None
         self._hold_until = 0
+        self._ticks_at = 0
+        """When a schedule is due, or to be looked for again."""
         self._touched: list[StoredLane] = []
         self._untold: Group | None = None
         """Durable, but not told yet: its answers are worked on while the next group is made durable."""
@@ -218,7 +223,22 @@ class Writer:
 
     def _look_ahead(self) -> None:
         """When those who wait can be served by time alone."""
-        self._next_due = self._store.next_due({kind for _, kind in self._waiting})
+        kinds = {kind for _, kind in self._waiting}
+        for_ticks = TICK in kinds
+        kinds.discard(TICK)
+        self._next_due = self._store.next_due(kinds)
+        if for_ticks:
+            self._look_for_ticks()
+            self._next_due = min(self._ticks_at, NEVER if self._next_due is None else self._next_due)
+
+    def _look_for_ticks(self) -> None:
+        if not self._ticks_can_wait():
+            due_at = self._store.next_due([TICK])
+            self._ticks_at = min(NEVER if due_at is None else due_at, self._store.now() + TICK_LOOK_MS)
+
+    def _ticks_can_wait(self) -> bool:
+        """No message makes a schedule due, so none pays for asking. (A clock that was turned back has no say.)"""
+        return 0 < self._ticks_at - self._store.now() <= TICK_LOOK_MS
 
     def _rest(self) -> None:
         """Whoever still waits could not be given what is due now, as its worker must renew first: do not spin."""
@@ -310,8 +330,10 @@ class Writer:
         for (worker, kind), futures in list(self._waiting.items()):
             while futures and futures[0].done():
                 futures.popleft()
-            if kind is TICK and futures and self._store.believed.nothing_due_before(TICK) > self._store.now():
-                continue  # no message makes a schedule due, so none pays for asking
+            if kind is TICK and futures:
+                if self._ticks_can_wait():
+                    continue
+                self._ticks_at = self._store.now() + TICK_LOOK_MS
             if futures:
                 takers.append(transaction.take(Taker(worker, kind, len(futures))))
             else:
