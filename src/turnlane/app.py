@@ -167,9 +167,9 @@ class Bot:
             raise InvalidSettings("the bot has nothing to answer with; decorate a function with @bot.reply")
         self._stopping = asyncio.Event()
         await self.backend.open()
-        await keep(self.backend, schedules_of(self.settings), self.policy_for)
         tasks: list[asyncio.Task[None]] = []
         try:
+            await keep(self.backend, schedules_of(self.settings), self.policy_for)
             if serve and self._is_served:
                 tasks.append(await self._start_server(sockets))
             if work:

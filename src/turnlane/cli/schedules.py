@@ -59,12 +59,18 @@ def list_them(given: common.Given, as_json: bool) -> None:
 @click.option("--cron", metavar="FIELDS", help='Five fields, like "0 9 * * mon-fri", or a word like @daily.')
 @click.option("--zone", default="UTC", show_default=True, metavar="ZONE", help="Time zone of --cron.")
 @click.option("--every", "every_ms", callback=common.milliseconds, metavar="DURATION", help="Instead: like 15m or 1h.")
-@click.option("--missed", type=click.Choice(get_args(Missed)), default="once", show_default=True, help="Made up for.")
+@click.option(
+    "--missed",
+    type=click.Choice(get_args(Missed)),
+    default="once",
+    show_default=True,
+    help="Which of the times at which nobody ran are said late.",
+)
 @click.option("--missed-max", default=MISSED_MAX, show_default=True, metavar="N", help='How many, with "all".')
 @common.as_json
 @common.reads_store
 def add_one(given: common.Given, name: str, conversation: str, prompt: str, as_json: bool, **when: object) -> None:
-    """Say PROMPT in CONVERSATION by the clock; under a NAME that is there already, change that one."""
+    """Say PROMPT in CONVERSATION by the clock. A NAME that is there already is changed."""
     schedule = Schedule(name, common.conversation_named(conversation), prompt, **when)  # type: ignore[arg-type]  # by click
     if not all(map(common.is_utf8, (name, prompt))):
         raise InvalidSchedule("the prompt is not valid UTF-8; set the terminal to UTF-8 and type it again")
