@@ -35,6 +35,7 @@ VERBS = {
     "skip": "Give up what a conversation is stuck in.",
     "policy": "Set how one conversation treats what comes while a turn runs.",
     "migrate": "Bring the store to this version's schema.",
+    "backend": "Move everything to another store.",
     "simulate": "Try to break the engine, or a bot of your own.",
     "bench": "Measure the engine against the limit of its store.",
 }

@@ -12,6 +12,7 @@ from turnlane.backends.postgres import schema
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.store import PostgresStore, explain
+from turnlane.backends.postgres.tables import PostgresTables
 from turnlane.backends.sql.backend import SqlBackend
 from turnlane.backends.sql.views import Reader, Views
 from turnlane.backends.sql.writer import Writer
@@ -35,7 +36,7 @@ class PostgresBackend(SqlBackend):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        await asyncio.to_thread(self._once, lambda connection: schema.migrate(connection, self.target.schema))
+        await asyncio.to_thread(self.migrate)
         notifies = (self._channel, self._me) if self.target.notify else None
         self._reader = self._open_reader()
         self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)
@@ -66,7 +67,16 @@ class PostgresBackend(SqlBackend):
 
     async def schema_version(self) -> int:
         """The version of the tables as they are; 0 if there are none yet."""
-        return await asyncio.to_thread(self._once, schema.version)
+        return await asyncio.to_thread(self.version)
+
+    def version(self) -> int:
+        return self._once(schema.version)
+
+    def migrate(self) -> None:
+        self._once(lambda connection: schema.migrate(connection, self.target.schema))
+
+    def tables(self) -> PostgresTables:
+        return PostgresTables(self.target)
 
     def _open_reader(self) -> Reader:
         connection = BlockingConnection(self.target)

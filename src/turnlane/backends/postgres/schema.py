@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SCHEMA, SQL
+from turnlane.backends.sql.copy import refuse_unfinished
 from turnlane.clock import SystemClock
 from turnlane.errors import SchemaMismatch
 
@@ -35,6 +36,7 @@ def version(connection: BlockingConnection) -> int:
 
 
 def check(found: int) -> int:
+    refuse_unfinished(found)
     if found > VERSION:
         raise SchemaMismatch(f"the database's schema is {found}, this code knows {VERSION}; install a newer turnlane")
     return found
@@ -53,7 +55,7 @@ def migrate(connection: BlockingConnection, schema: str | None) -> None:
         except BaseException:  # half a schema must not stay, whatever happened; it is raised again
             connection.drop()
             raise
-    _let_the_journal_grow(connection)
+    let_the_journal_grow(connection)
 
 
 def _create_schema(connection: BlockingConnection, schema: str) -> None:
@@ -72,7 +74,7 @@ def _bring_up(connection: BlockingConnection, found: int) -> None:
     connection.execute("UPDATE meta SET version = $1", (VERSION,))
 
 
-def _let_the_journal_grow(connection: BlockingConnection) -> None:
+def let_the_journal_grow(connection: BlockingConnection) -> None:
     """A restored database counts its transactions from the beginning; cursors into the journal must not come again."""
     connection.execute(
         "UPDATE meta SET journal_offset = (SELECT max(id) FROM journal) "

@@ -14,6 +14,7 @@ from turnlane.backends.sql.writer import Writer
 from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.store import SqliteStore
+from turnlane.backends.sqlite.tables import SqliteTables
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 
@@ -29,7 +30,7 @@ class SqliteBackend(SqlBackend):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        await asyncio.to_thread(self._prepare)
+        await asyncio.to_thread(self.migrate)
         self._reader = self._open_reader()
         self._store = SqliteStore(self.location, self._clock, self._idle_after_ms)
         self._writer = Writer(self._store, self._report, lambda: self.limits)
@@ -46,7 +47,7 @@ class SqliteBackend(SqlBackend):
 
         return Reader(read, connection.close)
 
-    def _prepare(self) -> None:
+    def migrate(self) -> None:
         try:
             file.refuse_foreign(self.location.path)
             file.create_private(self.location.path)
@@ -65,9 +66,9 @@ class SqliteBackend(SqlBackend):
 
     async def schema_version(self) -> int:
         """The version of the file as it is; 0 if there is no file yet."""
-        return await asyncio.to_thread(self._schema_version)
+        return await asyncio.to_thread(self.version)
 
-    def _schema_version(self) -> int:
+    def version(self) -> int:
         if not self.location.path.exists():
             return 0
         try:
@@ -78,3 +79,6 @@ class SqliteBackend(SqlBackend):
                 connection.close()
         except sqlite3.Error as error:
             raise file.explain(error, self.location.path) from error
+
+    def tables(self) -> SqliteTables:
+        return SqliteTables(self.location)

@@ -62,7 +62,7 @@ def explain(error: sqlite3.Error, path: Path) -> BackendError:
     return BackendUnavailable(f"{path}: {error}")
 
 
-def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
+def connect(location: Location, *, reader: bool = False, unfinished: bool = False) -> sqlite3.Connection:
     """A connection for one thread at a time; transactions are begun and ended by hand."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         needed = ".".join(map(str, SQLITE_VERSION_MIN))
@@ -76,7 +76,7 @@ def connect(location: Location, *, reader: bool = False) -> sqlite3.Connection:
     )
     try:
         # Before anything is set: another program's file is left exactly as it is.
-        schema.check(connection)
+        schema.check(connection, unfinished=unfinished)
         _tune(connection, location, reader=reader)
     except BaseException:  # whatever it was, the connection must not stay open; it is raised again
         connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
+from turnlane.backends.sql.copy import refuse_unfinished
 from turnlane.backends.sqlite.queries import SCHEMA
 from turnlane.errors import BackendError, SchemaMismatch
 
@@ -60,13 +61,18 @@ def version(connection: sqlite3.Connection) -> int:
     return found
 
 
-def check(connection: sqlite3.Connection) -> int:
-    """The version of the file; 0 for an empty one. Raises for a file that this code must not touch."""
+def check(connection: sqlite3.Connection, *, unfinished: bool = False) -> int:
+    """The version of the file; 0 for an empty one. Raises for a file that this code must not touch.
+
+    Only whoever copies a store may touch an `unfinished` one.
+    """
     found = version(connection)
     application: int = connection.execute("PRAGMA application_id").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION_ID and (tables or found or application):
         raise BackendError("the file is an SQLite database of another program; name a file of its own for Turnlane")
+    if not unfinished:
+        refuse_unfinished(found)
     if found > VERSION:
         raise SchemaMismatch(f"the file's schema is {found}, this code knows {VERSION}; install a newer turnlane")
     return found

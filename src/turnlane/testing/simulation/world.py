@@ -100,14 +100,10 @@ class World:
     """One history. `live` lets it happen; `drain` stops the faults and waits until everything is answered."""
 
     def __init__(self, processes: Sequence[Backend], clock: VirtualClock, seed: int) -> None:
-        self._processes = processes
-        self._backend = processes[0]
         self._clock = clock
         self._chance = random.Random(seed)
         shared = self._chance.random() < SHARED_SESSIONS_SHARE
         self._oracle = Oracle(sessions_are_shared=shared, limits=self._chance.choice(LIMITS))
-        for backend in processes:
-            backend.limits = self._oracle.limits
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
         self._rates = {
@@ -129,7 +125,14 @@ class World:
         self.tally: Counter[str] = Counter()
         self.trace: deque[tuple[object, ...]] = deque(maxlen=REMEMBERED_STEPS)
         self._steps, self._weights = self._climate()
+        self.move(processes)
+
+    def move(self, processes: Sequence[Backend]) -> None:
+        """Go on in these processes, which have all that the others had."""
+        self._processes = processes
+        self._backend = processes[0]
         for backend in processes:
+            backend.limits = self._oracle.limits
             backend.subscribe(self._heard.extend)
 
     def _climate(self) -> tuple[list[Callable[[], Awaitable[None]]], list[float]]:
