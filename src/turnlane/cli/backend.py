@@ -24,6 +24,7 @@ COLUMNS = [
     Column("CHECKSUM"),
     Column("CHECKSUM OF COPY"),
 ]
+DIGITS_SHOWN = 16
 ROWS_A_LINE = 100_000
 
 
@@ -88,7 +89,10 @@ def _tell(compared: Sequence[Compared], source: str, target: str, *, as_json: bo
     if as_json:
         common.echo_json(Copied(without_password(source), name, equal, tables))
     else:
-        rows = [(it.table, it.rows, it.copied, it.checksum, it.checksum_of_copy) for it in tables]
+        rows = [
+            (it.table, it.rows, it.copied, it.checksum[:DIGITS_SHOWN], it.checksum_of_copy[:DIGITS_SHOWN])
+            for it in tables
+        ]
         echo_table(COLUMNS, rows, nothing="nothing")
     if not equal:
         different = ", ".join(table.table for table in compared if not table.equal)
@@ -126,14 +130,15 @@ class Bar:
         self._bar = click.progressbar(length=0, file=sys.stderr, item_show_func=lambda what: what)
 
     def expect(self, rows: int) -> None:
-        self._bar.length = 2 * rows
+        self._bar.length = max(2 * rows, 1)
         self._bar.render_progress()
 
     def passed(self, step: Step, table: str, rows: int) -> None:
         self._bar.update(rows, f"{step} {table}")
 
     def end(self) -> None:
-        self._bar.render_finish()
+        if self._bar.length:
+            self._bar.render_finish()
 
 
 class Lines:

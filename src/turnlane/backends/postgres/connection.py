@@ -110,6 +110,10 @@ class BlockingConnection:
         written = [[None if value is NOTHING else value for value in row] for row in rows]
         self.run(self._opened().executemany(statement, written))
 
+    def copy_in(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """Many new rows at once, numbers that the database would give included."""
+        self.run(self._opened().copy_records_to_table(table, records=rows, columns=columns))
+
     def command(self, statement: str) -> None:
         """Without parameters nor rows, or several of them."""
         self.run(self._opened().execute(statement))

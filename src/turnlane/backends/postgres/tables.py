@@ -72,15 +72,9 @@ class PostgresTables:
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         types = self._types(table)
-        values = [
-            f"${place}::int::boolean" if types[name] == "boolean" else f"${place}"
-            for place, name in enumerate(columns, 1)
-        ]
-        names = ", ".join(columns)
+        flags = [place for place, name in enumerate(columns) if types[name] == "boolean"]
         with self._explained():
-            self._connection.executemany(
-                f"INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE VALUES ({', '.join(values)})", rows
-            )
+            self._connection.copy_in(table, columns, [_with_booleans(row, flags) for row in rows] if flags else rows)
 
     def number(self, statement: str) -> int:
         with self._explained():
@@ -99,3 +93,10 @@ class PostgresTables:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _with_booleans(row: Row, flags: Sequence[int]) -> Row:
+    values = list(row)
+    for place in flags:
+        values[place] = bool(values[place])
+    return values

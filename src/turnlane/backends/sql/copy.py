@@ -27,7 +27,8 @@ TABLES = (
     "hold",
     "journal",
 )
-PAGE_ROWS = 1000
+PAGE_ROWS = 200
+"""A row may hold a long text, and a page is held in memory."""
 CHECKSUM_BYTES = 16
 
 _LAST_FACT = "SELECT coalesce(max(id), 0) FROM journal"
