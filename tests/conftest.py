@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from turnlane.backends.base import Backend, open_backend
+from turnlane.testing import servers
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.servers import Nats, NatsCluster, Postgres
 
@@ -116,4 +117,7 @@ async def nats_cluster(three_nats_servers: NatsCluster) -> NatsCluster:
         assert stream.config.name is not None
         await manager.delete_stream(stream.config.name)
     await client.close()
+    # The leader answers before the followers have heard of it.
+    nodes = three_nats_servers.nodes.values()
+    assert servers._comes_true(lambda: not any(node.asked("/jsz")["streams"] for node in nodes))
     return three_nats_servers
