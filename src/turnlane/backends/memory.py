@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
@@ -57,6 +58,8 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[Kind, str], Lane] = {}
+        self.places: dict[str, int] = {}
+        """In what order conversations were first heard of, which decides where lanes are due at the same moment."""
         self.origins: dict[tuple[str, str], tuple[int, int]] = {}
         self.messages: dict[str, dict[int, Message]] = {}
         self.outgoing: dict[str, dict[int, Delivery]] = {}
@@ -75,6 +78,7 @@ class MemoryRows:
         return self.lanes.get((kind, key))
 
     def add_lane(self, kind: Kind, key: str, policy: Policy) -> Lane:
+        self.places.setdefault(key, len(self.places))
         lane = self.lanes[kind, key] = Lane(kind, key, policy)
         return lane
 
@@ -89,7 +93,7 @@ class MemoryRows:
 
     def _due(self, kind: Kind, now: int) -> Sequence[Lane]:
         due = [lane for lane in self.lanes.values() if lane.kind is kind and (lane.due_at or now + 1) <= now]
-        return sorted(due, key=lambda lane: lane.due_at or 0)
+        return sorted(due, key=lambda lane: (lane.due_at or 0, self.places[lane.key]))
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         held = [lane for lane in self.lanes.values() if lane.kind is kind and lane.owner is not None]
@@ -456,12 +460,13 @@ class MemoryBackend:
         if not lanes:
             return None
         messages = rows.messages.get(conversation, {})
+        attempts = [attempt for attempt in rows.attempts if attempt.conversation == conversation]
         return Story(
             conversation=conversation,
             lanes=tuple(LaneView.of(lane, now) for lane in lanes),
             messages=tuple(messages.values())[-limit:],
             turns=tuple(turn for (key, _), turn in rows.turns.items() if key == conversation)[-limit:],
-            attempts=tuple(attempt for attempt in rows.attempts if attempt.conversation == conversation)[-limit:],
+            attempts=tuple(sorted(attempts, key=attrgetter("order"))[-limit:]),
             deliveries=tuple(self._deliveries_of(conversation))[-limit:],
             sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
             outcomes={seq: outcome for (key, seq), outcome in rows.outcomes.items() if key == conversation},

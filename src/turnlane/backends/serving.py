@@ -95,12 +95,16 @@ class Serving:
         return not holds or holds.get(tenant_of(queue), 0) <= self._now
 
     def _in_turn(self, lines: Mapping[Queue, Iterator[Lane]], shares: Shares) -> Iterator[Lane]:
-        """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due."""
+        """The most urgent first; then of whoever runs least, and of these was served longest ago; then longest due.
+
+        Where that is a tie the name decides, so that every store decides alike.
+        """
         heads = {queue: lane for queue, line in lines.items() if (lane := next(line, None)) is not None}
 
-        def urgency(queue: Queue) -> tuple[int, int, int, int]:
+        def urgency(queue: Queue) -> tuple[int, int, int, int, Queue]:
             tenant = tenant_of(queue)
-            return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], heads[queue].due_at or 0
+            runs, served = shares.running.tenants[tenant], shares.served[tenant]
+            return priority_of(queue), runs, served, heads[queue].due_at or 0, queue
 
         def is_open(queue: Queue) -> bool:
             return shares.running.leave_room(queue, shares.limits) and self._is_free(queue, shares.holds)

@@ -113,6 +113,11 @@ class AttemptView:
     at: int
     cause: str | None = None
 
+    @property
+    def order(self) -> tuple[int, Kind, int]:
+        """When it happened; and of one moment, the same order everywhere."""
+        return self.at, self.kind, self.epoch
+
 
 @value
 class DeliveryView:

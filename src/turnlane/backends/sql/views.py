@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from turnlane.backends.sql import codec
@@ -16,6 +17,7 @@ from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
 from turnlane.model.question import QuestionView
 from turnlane.model.view import (
+    AttemptView,
     Busy,
     Counts,
     DeadLetter,
@@ -100,11 +102,7 @@ class Views:
                 codec.message_from(row, conversation) for row in self._latest("view_messages", turn_id, limit)
             ),
             turns=tuple(codec.turn_from(row, conversation) for row in turns),
-            attempts=tuple(
-                codec.attempt_from(row, lane.kind, conversation)
-                for lane in lanes
-                for row in self._latest("view_attempts", lane.id, limit)
-            ),
+            attempts=self._last_attempts(lanes, limit),
             deliveries=self._last_deliveries(out_lane, limit),
             sessions={row[1]: codec.session_from(row) for row in sessions},
             outcomes={row[0]: row[1] for row in self._latest("view_outcomes", turn_id, limit)},
@@ -116,6 +114,15 @@ class Views:
     def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
         """The newest rows of a lane, oldest first."""
         return self._execute(self._sql[name], (lane, limit)).fetchall()[::-1]
+
+    def _last_attempts(self, lanes: Sequence[StoredLane], limit: int) -> tuple[AttemptView, ...]:
+        """Of all lanes of the conversation, as they happened."""
+        attempts = [
+            codec.attempt_from(row, lane.kind, lane.key)
+            for lane in lanes
+            for row in self._latest("view_attempts", lane.id, limit)
+        ]
+        return tuple(sorted(attempts, key=attrgetter("order"))[-limit:])
 
     def _last_deliveries(self, lane: StoredLane | None, limit: int) -> tuple[DeliveryView, ...]:
         if lane is None:

@@ -1,0 +1,159 @@
+"""Several stores that live through one history: each verb happens in all of them, and all must answer the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
+
+from turnlane.backends.base import Backend, Committed
+from turnlane.clock import Clock
+from turnlane.model.event import Event
+from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
+from turnlane.model.limits import Limits
+from turnlane.model.view import StoredEvent
+from turnlane.testing.simulation.oracle import Violation
+
+if TYPE_CHECKING:
+    from turnlane.testing.simulation.runs import OpenStore
+
+NOT_COMPARED = {"epoch", "cursor"}
+"""They only have to grow, and each store counts as it likes."""
+IN_ANY_ORDER = {"claim", "lanes", "outbox", "dead_letters", "locks", "workers"}
+
+Leases = dict[tuple[Kind, str, int], Sequence[Lease]]
+"""By the first store's epoch: what each store calls the same lease."""
+
+
+def side_by_side(stores: Sequence[OpenStore]) -> OpenStore:
+    """All these stores as one, with as many processes as the one that has the fewest."""
+
+    @asynccontextmanager
+    async def opened(clock: Clock) -> AsyncIterator[Sequence[Backend]]:
+        async with AsyncExitStack() as stack:
+            fleets = [await stack.enter_async_context(store(clock)) for store in stores]
+            leases: Leases = {}
+            yield [
+                cast("Backend", SideBySide([fleet[place % len(fleet)] for fleet in fleets], leases))
+                for place in range(min(map(len, fleets)))
+            ]
+
+    return opened
+
+
+class SideBySide:
+    """The verbs of a backend. Whoever calls one hears what the first store says; if another differs, Violation."""
+
+    def __init__(self, stores: Sequence[Backend], leases: Leases) -> None:
+        self._stores = stores
+        self._leases = leases
+        self._cursors: dict[int, Sequence[int]] = {0: [0] * len(stores)}
+        """Where each store stands when the first stands there."""
+        self._told: list[list[StoredEvent]] = [[] for _ in stores]
+
+    @property
+    def limits(self) -> Limits:
+        return self._stores[0].limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        for store in self._stores:
+            store.limits = limits
+
+    @property
+    def undone(self) -> Exception | None:
+        return next((error for store in self._stores if (error := getattr(store, "undone", None))), None)
+
+    def subscribe(self, listener: Callable[[Sequence[Event]], None]) -> None:
+        self._stores[0].subscribe(listener)
+
+    async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        """A page of each. Compared once all are read: what happens to several lanes at once is told in any order."""
+        starts = self._cursors[after]
+        calls = [store.events(after=start, limit=limit) for store, start in zip(self._stores, starts, strict=True)]
+        pages = await asyncio.gather(*calls)
+        for page, told in zip(pages, self._told, strict=True):
+            told += page
+        if any(pages):
+            self._cursors[pages[0][-1].cursor] = [page[-1].cursor for page in pages]
+        else:
+            self._compare("events", (), [_by_conversation(told) for told in self._told])
+        return pages[0]
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        async def everywhere(*arguments: Any, **named: Any) -> Any:
+            calls = [
+                getattr(store, verb)(*(self._own(each, place) for each in arguments), **named)
+                for place, store in enumerate(self._stores)
+            ]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            self._compare(verb, arguments, answers)
+            if isinstance(answers[0], BaseException):
+                raise answers[0]
+            self._remember(answers)
+            return answers[0]
+
+        return everywhere
+
+    def _own(self, argument: Any, place: int) -> Any:
+        """What this store calls a lease that the caller knows by the name of the first."""
+        if isinstance(argument, Lease):
+            return self._leases[argument.kind, argument.key, argument.epoch][place]
+        if isinstance(argument, list) and argument and isinstance(argument[0], Lease):
+            return [self._own(lease, place) for lease in argument]
+        return argument
+
+    def _remember(self, answers: Sequence[Any]) -> None:
+        if isinstance(answers[0], Committed):
+            answers = [[answer.next] if answer.next else [] for answer in answers]
+        if isinstance(answers[0], list) and answers[0] and isinstance(answers[0][0], Lease):
+            for leases in zip(*(sorted(answer, key=attrgetter("key")) for answer in answers), strict=True):
+                self._leases[leases[0].kind, leases[0].key, leases[0].epoch] = leases
+
+    def _compare(self, verb: str, arguments: Sequence[object], answers: Sequence[object]) -> None:
+        first = answers[0]
+        for store, other in zip(self._stores[1:], answers[1:], strict=True):
+            if other == first:
+                continue
+            here, there = observable(first), observable(other)
+            if verb in IN_ANY_ORDER:
+                here, there = sorted(here, key=repr), sorted(there, key=repr)
+            if here != there:
+                names = f"{self._stores[0].url} and {store.url.partition(':')[0]}"
+                raise Violation(f"{names} differ: {verb}{tuple(arguments)} | {first_difference(here, there)}")
+
+
+def _by_conversation(events: Sequence[StoredEvent]) -> dict[str, list[Event]]:
+    told: dict[str, list[Event]] = {}
+    for stored in events:
+        told.setdefault(stored.event.conversation or "", []).append(stored.event)
+    told[""].sort(key=repr)
+    return told
+
+
+def observable(answer: Any) -> Any:
+    """What has to be the same everywhere, in plain lists and dictionaries."""
+    if isinstance(answer, BaseException):
+        return type(answer).__name__
+    if is_dataclass(answer):
+        answer = {each.name: getattr(answer, each.name) for each in fields(answer)}
+    if isinstance(answer, Mapping):
+        return {name: observable(each) for name, each in answer.items() if name not in NOT_COMPARED}
+    if isinstance(answer, list | tuple):
+        return [observable(each) for each in answer]
+    return answer
+
+
+def first_difference(here: Any, there: Any, where: str = "") -> str:
+    """Where to look, as two whole stories are long."""
+    if isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
+        pairs = [(f"{where}.{name}", here[name], there[name]) for name in here]
+    elif isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
+        pairs = [(f"{where}[{place}]", *pair) for place, pair in enumerate(zip(here, there, strict=True))]
+    else:
+        return f"{where or 'the answer'} is {here!r}, and there {there!r}"
+    return next(first_difference(one, other, name) for name, one, other in pairs if one != other)
