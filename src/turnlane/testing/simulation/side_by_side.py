@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import fields, is_dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from turnlane.backends.base import Backend, Committed
 from turnlane.clock import Clock
+from turnlane.errors import WorkerLost
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
+from turnlane.model.turn import Outcome
 from turnlane.model.view import StoredEvent
 from turnlane.testing.simulation.oracle import Violation
 
@@ -25,8 +28,8 @@ NOT_COMPARED = {"epoch", "cursor"}
 """They only have to grow, and each store counts as it likes."""
 IN_ANY_ORDER = {"claim", "lanes", "outbox", "dead_letters", "locks", "workers"}
 
-Leases = dict[tuple[Kind, str, int], Sequence[Lease]]
-"""By the first store's epoch: what each store calls the same lease."""
+Leases = dict[tuple[Kind, str, int, int], Sequence[Lease]]
+"""By what the first store calls it: what each calls the same lease."""
 
 
 def side_by_side(stores: Sequence[OpenStore]) -> OpenStore:
@@ -84,35 +87,51 @@ class SideBySide:
             self._compare("events", (), [_by_conversation(told) for told in self._told])
         return pages[0]
 
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        async def everywhere(*arguments: Any, **named: Any) -> Any:
-            calls = [
-                getattr(store, verb)(*(self._own(each, place) for each in arguments), **named)
-                for place, store in enumerate(self._stores)
-            ]
-            answers = await asyncio.gather(*calls, return_exceptions=True)
-            self._compare(verb, arguments, answers)
-            if isinstance(answers[0], BaseException):
-                raise answers[0]
-            self._remember(answers)
-            return answers[0]
+    async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
+        """The first store takes the next lease with the commit, the others, if it is of another lane, after it.
 
-        return everywhere
+        Which lane that is, if several became due in that very moment, is nobody's promise; a claim finds them in order.
+        """
+        first, *others = self._stores
+        # In a task of its own, like every other verb, so that calls made together keep their order.
+        answer = await asyncio.create_task(first.commit(lease, outcome, take_next=take_next))
+        goes_on = answer.next is not None and (answer.next.key, answer.next.epoch) == (lease.key, lease.epoch)
+        calls = [
+            _commit_and_claim(store, self._own(lease, place), outcome, with_it=goes_on, after_it=take_next)
+            for place, store in enumerate(others, start=1)
+        ]
+        answers = [answer, *await asyncio.gather(*calls)]
+        self._compare("commit", (lease, outcome, take_next), answers)
+        self._remember([[each.next] if each.next else [] for each in answers])
+        return answer
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        return partial(self._everywhere, verb)
+
+    async def _everywhere(self, verb: str, *arguments: Any, **named: Any) -> Any:
+        calls = [
+            getattr(store, verb)(*(self._own(each, place) for each in arguments), **named)
+            for place, store in enumerate(self._stores)
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        self._compare(verb, arguments, answers)
+        if isinstance(answers[0], BaseException):
+            raise answers[0]
+        if verb == "claim":
+            self._remember(answers)
+        return answers[0]
 
     def _own(self, argument: Any, place: int) -> Any:
         """What this store calls a lease that the caller knows by the name of the first."""
         if isinstance(argument, Lease):
-            return self._leases[argument.kind, argument.key, argument.epoch][place]
+            return self._leases[_name(argument)][place]
         if isinstance(argument, list) and argument and isinstance(argument[0], Lease):
             return [self._own(lease, place) for lease in argument]
         return argument
 
     def _remember(self, answers: Sequence[Any]) -> None:
-        if isinstance(answers[0], Committed):
-            answers = [[answer.next] if answer.next else [] for answer in answers]
-        if isinstance(answers[0], list) and answers[0] and isinstance(answers[0][0], Lease):
-            for leases in zip(*(sorted(answer, key=attrgetter("key")) for answer in answers), strict=True):
-                self._leases[leases[0].kind, leases[0].key, leases[0].epoch] = leases
+        for leases in zip(*(sorted(answer, key=attrgetter("key")) for answer in answers), strict=True):
+            self._leases[_name(leases[0])] = leases
 
     def _compare(self, verb: str, arguments: Sequence[object], answers: Sequence[object]) -> None:
         first = answers[0]
@@ -125,6 +144,21 @@ class SideBySide:
             if here != there:
                 names = f"{self._stores[0].url} and {store.url.partition(':')[0]}"
                 raise Violation(f"{names} differ: {verb}{tuple(arguments)} | {first_difference(here, there)}")
+
+
+def _name(lease: Lease) -> tuple[Kind, str, int, int]:
+    return lease.kind, lease.key, lease.epoch, lease.last
+
+
+async def _commit_and_claim(
+    store: Backend, lease: Lease, outcome: Outcome, *, with_it: bool, after_it: bool
+) -> Committed:
+    committed = await store.commit(lease, outcome, take_next=with_it)
+    if after_it and committed.next is None:
+        with suppress(WorkerLost):
+            leases = await store.claim(lease.worker, lease.kind)
+            return replace(committed, next=leases[0] if leases else None)
+    return committed
 
 
 def _by_conversation(events: Sequence[StoredEvent]) -> dict[str, list[Event]]:
