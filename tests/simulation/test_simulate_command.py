@@ -18,6 +18,12 @@ def test_it_shows_what_happened() -> None:
     assert "no promise broken" in result.output
 
 
+def test_it_compares_stores() -> None:
+    result = CliRunner().invoke(turnlane, ["simulate", "--seeds", "2", "--steps", "30", "--beside", "sqlite://"])
+    assert result.exit_code == 0, result.output
+    assert "2 histories, 60 steps on memory:// --beside sqlite://" in result.output
+
+
 def test_it_answers_in_json() -> None:
     result = CliRunner().invoke(turnlane, ["simulate", "--seeds", "2", "--first-seed", "5", "--steps", "50", "--json"])
     shown = json.loads(result.output)
@@ -50,6 +56,7 @@ def test_processes_share_the_work() -> None:
     [
         (["--backend", "sqlite:///turnlane.db"], "throwaway"),
         (["--backend", "carrier-pigeon://"], "memory://, sqlite://"),
+        (["--beside", "sqlite:///turnlane.db"], "throwaway"),
         (["--seeds", "0"], "--seeds"),
         (["--seed", "x"], "--seed"),
         (["--steps", "-1"], "--steps"),

@@ -15,7 +15,7 @@ from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table, took
 from turnlane.clock import SystemClock
 from turnlane.settings import Duration
-from turnlane.testing.simulation import BROKEN_MAX, STEPS, Broken, History, simulate_many, throwaway
+from turnlane.testing.simulation import BROKEN_MAX, STEPS, Broken, History, side_by_side, simulate_many, throwaway
 
 SEEDS_AT_ONCE = 25
 ENGINE_ONLY = {
@@ -23,6 +23,7 @@ ENGINE_ONLY = {
     "first_seed": "--first-seed",
     "steps": "--steps",
     "backend": "--backend",
+    "beside": "--beside",
     "jobs": "--jobs",
 }
 BOT_ONLY = {"lasts": "--for", "processes": "--processes", "say": "--say"}
@@ -50,6 +51,12 @@ class Lasting(click.ParamType[Duration]):
     metavar="URL",
     help="memory://, sqlite:// (a throwaway file for each history) or a postgresql:// server (a throwaway schema).",
 )
+@click.option(
+    "--beside",
+    multiple=True,
+    metavar="URL",
+    help="Live through each history on this store, too, and compare after every step. May be given several times.",
+)
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to share the work.")
 @click.option("--bot", metavar="MODULE:BOT", help="Try this bot instead: shop.bot:bot, or a settings file.")
 @click.option(
@@ -72,6 +79,7 @@ def command(
     seed: int | None,
     steps: int,
     backend: str,
+    beside: tuple[str, ...],
     jobs: int,
     bot: str | None,
     lasts: Duration,
@@ -93,16 +101,18 @@ def command(
 
         plan = Plan(seed=1 if seed is None else seed, seconds=lasts.seconds, processes=processes, texts=say)
         ctx.exit(break_bot(bot, plan, as_json=as_json))
-    throwaway(backend)  # refuses, before any work is shared out, what may hold somebody's data
+    stores = (backend, *beside)
+    for store in stores:
+        throwaway(store)  # refuses, before any work is shared out, what may hold somebody's data
     clock = SystemClock()
     started = clock.monotonic()
     chosen = range(seed, seed + 1) if seed is not None else range(first_seed, first_seed + seeds)
-    history = _simulate(_parts(chosen), steps, backend, jobs)
+    history = _simulate(_parts(chosen), steps, stores, jobs)
     seconds = clock.monotonic() - started
     if as_json:
-        common.echo_json(_shown(history, backend, seconds))
+        common.echo_json(_shown(history, _named(stores), seconds))
     else:
-        _tell(history, backend, seconds)
+        _tell(history, _named(stores), seconds)
     ctx.exit(1 if history.broken else 0)
 
 
@@ -118,10 +128,10 @@ def _parts(seeds: range) -> list[range]:
     return [seeds[start : start + SEEDS_AT_ONCE] for start in range(0, len(seeds), SEEDS_AT_ONCE)]
 
 
-def _simulate(parts: Sequence[range], steps: int, backend: str, jobs: int) -> History:
+def _simulate(parts: Sequence[range], steps: int, stores: Sequence[str], jobs: int) -> History:
     total = History()
     with click.progressbar(length=len(parts), file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        for history in _histories(parts, steps, backend, jobs):
+        for history in _histories(parts, steps, stores, jobs):
             total.add(history)
             bar.update(1)
             if len(total.broken) >= BROKEN_MAX:
@@ -129,21 +139,28 @@ def _simulate(parts: Sequence[range], steps: int, backend: str, jobs: int) -> Hi
     return total
 
 
-def _histories(parts: Sequence[range], steps: int, backend: str, jobs: int) -> Iterator[History]:
+def _histories(parts: Sequence[range], steps: int, stores: Sequence[str], jobs: int) -> Iterator[History]:
     if jobs == 1:
-        yield from (_live_through(part, steps, backend) for part in parts)
+        yield from (_live_through(part, steps, stores) for part in parts)
         return
     # A fresh interpreter for each process, so that every history starts from the same state as a replay does.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = [pool.submit(_live_through, part, steps, backend) for part in parts]
+        running = [pool.submit(_live_through, part, steps, stores) for part in parts]
         try:
             yield from (future.result() for future in as_completed(running))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _live_through(seeds: Iterable[int], steps: int, backend: str) -> History:
-    return asyncio.run(simulate_many(throwaway(backend), seeds, steps=steps, name=backend))
+def _live_through(seeds: Iterable[int], steps: int, stores: Sequence[str]) -> History:
+    opened = [throwaway(store) for store in stores]
+    store = opened[0] if len(opened) == 1 else side_by_side(opened)
+    return asyncio.run(simulate_many(store, seeds, steps=steps, name=_named(stores)))
+
+
+def _named(stores: Sequence[str]) -> str:
+    """As they are given after --backend, for a replay."""
+    return " --beside ".join(stores)
 
 
 def _shown(history: History, backend: str, seconds: float) -> dict[str, object]:

@@ -651,6 +651,25 @@ class BackendConformance:
         again = await claim_one(backend, worker)
         assert (origin_ids(again), again.number, again.attempt, again.failures) == (["m-1"], 1, 2, 1)
 
+    async def test_a_story_tells_attempts_in_the_order_they_happened(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """Those of turns and of deliveries, as one story."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        for kind in (Kind.TURN, Kind.OUT, Kind.TURN):
+            lease = await claim_one(backend, worker, kind)
+            await backend.commit(lease, RetryLater(clock.now(), f"{kind.name} was not to be"))
+            if kind is Kind.TURN:
+                await backend.commit(await claim_one(backend, worker), answer())
+                await accept(backend, arrival(f"after {lease.number}"))
+            await pass_time(10)
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [attempt.kind for attempt in story.attempts] == [Kind.TURN, Kind.OUT, Kind.TURN]
+        shorter = await backend.story(ALICE, limit=2)
+        assert shorter is not None and shorter.attempts == story.attempts[-2:]
+
     async def test_a_failure_that_does_not_count_uses_up_nothing(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)
         await accept(backend, arrival("m-1", policy=replace(AT_ONCE, attempts=1)))

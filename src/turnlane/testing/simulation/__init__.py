@@ -11,6 +11,7 @@ from turnlane.testing.simulation.runs import (
     simulate_many,
     throwaway,
 )
+from turnlane.testing.simulation.side_by_side import side_by_side
 
 __all__ = [
     "BROKEN_MAX",
@@ -19,6 +20,7 @@ __all__ = [
     "History",
     "OpenStore",
     "Violation",
+    "side_by_side",
     "simulate",
     "simulate_many",
     "throwaway",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from turnlane.backends.base import Backend, Committed
+from turnlane.backends.base import Arrival, Backend, Committed
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
+from turnlane.model.message import Message
+from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Outcome
 from turnlane.model.view import StoredEvent
 from turnlane.testing.simulation.oracle import Violation
@@ -26,6 +28,19 @@ if TYPE_CHECKING:
 
 NOT_COMPARED = {"epoch", "cursor"}
 """They only have to grow, and each store counts as it likes."""
+SEEN = {
+    "lanes",
+    "story",
+    "deliveries",
+    "questions",
+    "outbox",
+    "dead_letters",
+    "locks",
+    "workers",
+    "schedules",
+    "counts",
+}
+"""Verbs that change nothing. After each of the others the story of its conversation is compared."""
 IN_ANY_ORDER = {"claim", "lanes", "outbox", "dead_letters", "locks", "workers"}
 
 Leases = dict[tuple[Kind, str, int, int], Sequence[Lease]]
@@ -56,6 +71,9 @@ class SideBySide:
         self._leases = leases
         self._cursors: dict[int, Sequence[int]] = {0: [0] * len(stores)}
         """Where each store stands when the first stands there."""
+        self._calls = 0
+        self._touched: set[str] = set()
+        self._happened = asyncio.Event()
         self._told: list[list[StoredEvent]] = [[] for _ in stores]
 
     @property
@@ -79,8 +97,8 @@ class SideBySide:
         starts = self._cursors[after]
         calls = [store.events(after=start, limit=limit) for store, start in zip(self._stores, starts, strict=True)]
         pages = await asyncio.gather(*calls)
-        for page, told in zip(pages, self._told, strict=True):
-            told += page
+        for told, page in zip(self._told, pages, strict=True):
+            told.extend(page)
         if any(pages):
             self._cursors[pages[0][-1].cursor] = [page[-1].cursor for page in pages]
         else:
@@ -93,33 +111,62 @@ class SideBySide:
         Which lane that is, if several became due in that very moment, is nobody's promise; a claim finds them in order.
         """
         first, *others = self._stores
-        # In a task of its own, like every other verb, so that calls made together keep their order.
-        answer = await asyncio.create_task(first.commit(lease, outcome, take_next=take_next))
-        goes_on = answer.next is not None and (answer.next.key, answer.next.epoch) == (lease.key, lease.epoch)
-        calls = [
-            _commit_and_claim(store, self._own(lease, place), outcome, with_it=goes_on, after_it=take_next)
-            for place, store in enumerate(others, start=1)
-        ]
-        answers = [answer, *await asyncio.gather(*calls)]
+        with self._calling():
+            # In a task of its own, like every other verb, so that calls made together keep their order.
+            answer = await asyncio.create_task(first.commit(lease, outcome, take_next=take_next))
+            goes_on = answer.next is not None and (answer.next.key, answer.next.epoch) == (lease.key, lease.epoch)
+            calls = [
+                _commit_and_claim(store, self._own(lease, place), outcome, with_it=goes_on, after_it=take_next)
+                for place, store in enumerate(others, start=1)
+            ]
+            answers = [answer, *await asyncio.gather(*calls)]
         self._compare("commit", (lease, outcome, take_next), answers)
-        self._remember([[each.next] if each.next else [] for each in answers])
+        await self._changed([lease], [[each.next] if each.next else [] for each in answers])
         return answer
+
+    async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
+        """Who waits looks after each verb, so that all stores look at the same moments."""
+        while True:
+            if wait:
+                await self._happened.wait()
+            leases: list[Lease] = await self._everywhere("claim", worker, kind, most=most)
+            if leases or not wait:
+                return leases
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         return partial(self._everywhere, verb)
 
     async def _everywhere(self, verb: str, *arguments: Any, **named: Any) -> Any:
-        calls = [
-            getattr(store, verb)(*(self._own(each, place) for each in arguments), **named)
-            for place, store in enumerate(self._stores)
-        ]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
+        with self._calling():
+            calls = [
+                getattr(store, verb)(*(self._own(each, place) for each in arguments), **named)
+                for place, store in enumerate(self._stores)
+            ]
+            answers: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
         self._compare(verb, arguments, answers)
         if isinstance(answers[0], BaseException):
             raise answers[0]
-        if verb == "claim":
-            self._remember(answers)
+        if verb not in SEEN:
+            await self._changed(arguments, answers if verb == "claim" else ())
         return answers[0]
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    async def _changed(self, arguments: Sequence[Any], leases: Sequence[Sequence[Lease]]) -> None:
+        """Compare the stories, unless other calls are under way: those may have happened here and not yet there."""
+        for same in zip(*(sorted(each, key=attrgetter("key")) for each in leases), strict=True):
+            self._leases[_name(same[0])] = same
+        self._touched |= _conversations(arguments)
+        while self._touched and not self._calls:
+            await self._everywhere("story", self._touched.pop())
+        self._happened.set()
+        self._happened = asyncio.Event()
 
     def _own(self, argument: Any, place: int) -> Any:
         """What this store calls a lease that the caller knows by the name of the first."""
@@ -128,10 +175,6 @@ class SideBySide:
         if isinstance(argument, list) and argument and isinstance(argument[0], Lease):
             return [self._own(lease, place) for lease in argument]
         return argument
-
-    def _remember(self, answers: Sequence[Any]) -> None:
-        for leases in zip(*(sorted(answer, key=attrgetter("key")) for answer in answers), strict=True):
-            self._leases[_name(leases[0])] = leases
 
     def _compare(self, verb: str, arguments: Sequence[object], answers: Sequence[object]) -> None:
         first = answers[0]
@@ -144,6 +187,22 @@ class SideBySide:
             if here != there:
                 names = f"{self._stores[0].url} and {store.url.partition(':')[0]}"
                 raise Violation(f"{names} differ: {verb}{tuple(arguments)} | {first_difference(here, there)}")
+
+
+def _conversations(arguments: Sequence[Any]) -> set[str]:
+    """Which ones a verb was about."""
+    found: set[str] = set()
+    for each in arguments:
+        match each:
+            case Lease():
+                found.add(each.key)
+            case Message() | Schedule():
+                found.add(each.conversation)
+            case str() if "/" in each:
+                found.add(each)
+            case [*_]:
+                found |= {one.message.conversation for one in each if isinstance(one, Arrival)}
+    return found
 
 
 def _name(lease: Lease) -> tuple[Kind, str, int, int]:
