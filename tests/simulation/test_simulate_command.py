@@ -57,6 +57,7 @@ def test_processes_share_the_work() -> None:
         (["--backend", "sqlite:///turnlane.db"], "throwaway"),
         (["--backend", "carrier-pigeon://"], "memory://, sqlite://"),
         (["--beside", "sqlite:///turnlane.db"], "throwaway"),
+        (["--backend", "sqlite://", "--beside", "sqlite://"], "no --backend"),
         (["--seeds", "0"], "--seeds"),
         (["--seed", "x"], "--seed"),
         (["--steps", "-1"], "--steps"),

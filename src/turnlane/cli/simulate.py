@@ -101,6 +101,10 @@ def command(
 
         plan = Plan(seed=1 if seed is None else seed, seconds=lasts.seconds, processes=processes, texts=say)
         ctx.exit(break_bot(bot, plan, as_json=as_json))
+    if beside and backend != "memory://":
+        raise click.UsageError(
+            "--beside compares with memory://; name both stores with --beside, and no --backend", ctx
+        )
     stores = (backend, *beside)
     for store in stores:
         throwaway(store)  # refuses, before any work is shared out, what may hold somebody's data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -48,7 +48,7 @@ Leases = dict[tuple[Kind, str, int, int], Sequence[Lease]]
 
 
 def side_by_side(stores: Sequence[OpenStore]) -> OpenStore:
-    """All these stores as one, with as many processes as the one that has the fewest."""
+    """All these stores as one, with as many processes as the one that has the fewest. Memory comes first."""
 
     @asynccontextmanager
     async def opened(clock: Clock) -> AsyncIterator[Sequence[Backend]]:
@@ -71,6 +71,8 @@ class SideBySide:
         self._leases = leases
         self._cursors: dict[int, Sequence[int]] = {0: [0] * len(stores)}
         """Where each store stands when the first stands there."""
+        self._claiming = asyncio.Lock()
+        """Claims that share a transaction share what is due in another order than one by one."""
         self._calls = 0
         self._touched: set[str] = set()
         self._happened = asyncio.Event()
@@ -110,6 +112,10 @@ class SideBySide:
 
         Which lane that is, if several became due in that very moment, is nobody's promise; a claim finds them in order.
         """
+        async with self._claiming if take_next else nullcontext():
+            return await self._commit(lease, outcome, take_next=take_next)
+
+    async def _commit(self, lease: Lease, outcome: Outcome, *, take_next: bool) -> Committed:
         first, *others = self._stores
         with self._calling():
             # In a task of its own, like every other verb, so that calls made together keep their order.
@@ -129,7 +135,8 @@ class SideBySide:
         while True:
             if wait:
                 await self._happened.wait()
-            leases: list[Lease] = await self._everywhere("claim", worker, kind, most=most)
+            async with self._claiming:
+                leases: list[Lease] = await self._everywhere("claim", worker, kind, most=most)
             if leases or not wait:
                 return leases
 
