@@ -103,8 +103,8 @@ class Serving:
 
         def urgency(queue: Queue) -> tuple[int, int, int, int, Queue]:
             tenant = tenant_of(queue)
-            runs, served = shares.running.tenants[tenant], shares.served[tenant]
-            return priority_of(queue), runs, served, heads[queue].due_at or 0, queue
+            due_at = heads[queue].due_at or 0
+            return priority_of(queue), shares.running.tenants[tenant], shares.served[tenant], due_at, queue
 
         def is_open(queue: Queue) -> bool:
             return shares.running.leave_room(queue, shares.limits) and self._is_free(queue, shares.holds)

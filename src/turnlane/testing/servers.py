@@ -77,6 +77,9 @@ END $$
 
 Mode = Literal["fast", "immediate"]
 
+STILL = frozenset("TZX")
+"""States of a process: stopped, or dead while its parent does not look."""
+
 
 class Folder:
     """A temporary folder that goes, with the servers in it, when this process does, however it ends."""
@@ -568,10 +571,10 @@ def _living() -> Iterator[tuple[int, int]]:
 
 
 def _is_frozen(pid: int) -> bool:
-    """Whether all threads of the process are stopped; one that has gone is as still."""
+    """Whether all threads of the process are stopped; one that has gone, or is dead and not yet buried, is as still."""
     if LINUX:
-        return all(state == "T" for _, state, _ in _processes_of_linux(Path(f"/proc/{pid}/task")))
-    return all(state.startswith("T") for other, state, _ in _processes_by_ps() if other == str(pid))
+        return all(state in STILL for _, state, _ in _processes_of_linux(Path(f"/proc/{pid}/task")))
+    return all(state[:1] in STILL for other, state, _ in _processes_by_ps() if other == str(pid))
 
 
 def _processes_of_linux(folder: Path = Path("/proc")) -> Iterator[list[str]]:
