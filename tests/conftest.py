@@ -10,7 +10,6 @@ import pytest
 from hypothesis import settings
 
 from turnlane.backends.base import Backend, open_backend
-from turnlane.errors import BackendUnavailable
 from turnlane.testing import servers
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.servers import Nats, NatsCluster, Postgres
@@ -83,11 +82,7 @@ def postgres_server() -> Iterator[Postgres]:
 def postgres(postgres_server: Postgres) -> str:
     """The URL of an empty database, whatever the test before has done to the server."""
     postgres_server.start()
-    try:
-        postgres_server.empty()
-    except BackendUnavailable:  # there is a process, but it answers nobody
-        postgres_server.restart("immediate")
-        postgres_server.empty()
+    postgres_server.empty()
     return postgres_server.url
 
 

@@ -70,13 +70,6 @@ def both(request: pytest.FixtureRequest, sqlite: str, postgres: str) -> tuple[st
     return {"sqlite": sqlite, "postgres": postgres}[source], others[target]
 
 
-@pytest.fixture(autouse=True)
-def _no_other_schema(request: pytest.FixtureRequest) -> None:
-    if "postgres" in request.fixturenames:
-        server: Postgres = request.getfixturevalue("postgres_server")
-        server.sql("DROP SCHEMA IF EXISTS other CASCADE")
-
-
 def store_at(url: str) -> Copyable:
     backend = open_backend(url)
     assert isinstance(backend, Copyable)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import asyncpg
 import pytest
+from tests.contention import USERS, contend
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
 
@@ -59,35 +60,10 @@ async def test_numbers_of_a_conversation_that_two_machines_write_to_are_dense(op
 
 async def test_two_machines_never_hold_one_lane(opens: Opens) -> None:
     """C3 and D1"""
-    machines = [await opens(), await opens()]
-    holders: Counter[str] = Counter()
-    overlaps: list[str] = []
-    done: list[tuple[str, int]] = []
-
-    async def work(store: PostgresBackend, worker: str) -> None:
-        await store.join(worker, TERM_MS)
-        while len(done) < 400:
-            for lease in await store.claim(worker, Kind.TURN, most=3):
-                holders[lease.key] += 1
-                if holders[lease.key] > 1:
-                    overlaps.append(lease.key)
-                await asyncio.sleep(0)
-                holders[lease.key] -= 1
-                done.extend((lease.key, message.seq) for message in lease.messages)
-                assert (await store.commit(lease, Replied(Reply("ok")))).verdict == "answered"
-
-    async def say(store: PostgresBackend, first: int) -> None:
-        for number in range(first, first + 200):
-            await store.accept([arrival(f"user-{number % 8}", f"m-{number}")])
-
-    async with asyncio.timeout(60):
-        await asyncio.gather(
-            *(say(store, 200 * n) for n, store in enumerate(machines)),
-            *(work(machines[n % 2], f"worker-{n}") for n in range(4)),
-        )
-    assert overlaps == []
-    for user in range(8):
-        assert [seq for key, seq in done if key == f"desk/user-{user}"] == list(range(1, 51))
+    seen = await contend([await opens(), await opens()])
+    assert seen.overlaps == []
+    for user in range(USERS):
+        assert seen.places_done(user) == list(range(1, seen.said // USERS + 1))
 
 
 async def test_a_limit_of_the_fleet_is_never_exceeded_by_two_machines_together(opens: Opens) -> None:
@@ -138,6 +114,27 @@ async def test_a_waiting_claim_is_served_by_what_another_machine_accepts(opens: 
     async with asyncio.timeout(5):
         [lease] = await waiting
     assert lease.key == "desk/alice"
+
+
+async def test_a_store_opens_and_listens_again_though_the_connection_is_lost_before_it_listens(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_listener, tried = asyncpg.Connection.add_listener, asyncio.Semaphore(0)
+
+    async def lost_the_first_time(connection: asyncpg.Connection, *arguments: object) -> None:
+        tried.release()
+        if was_lost.is_set():
+            await add_listener(connection, *arguments)
+            return
+        was_lost.set()
+        raise asyncpg.InterfaceError("the connection is closed")
+
+    was_lost = asyncio.Event()
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", lost_the_first_time)
+    async with asyncio.timeout(10):
+        await opens()
+        await tried.acquire()
+        await tried.acquire()
 
 
 async def test_a_reader_of_events_misses_none_though_two_machines_write(opens: Opens) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from tests.contention import USERS, contend
 from tests.sqlite.arrivals import arrival
 from tests.sqlite.conftest import Opens
 
@@ -23,37 +24,10 @@ TERM_MS = 60_000
 
 async def test_two_processes_never_hold_one_lane_on_one_sqlite_file_too(opens: Opens) -> None:
     """C3 and PEERS"""
-    stores = [await opens(), await opens()]
-    holders: Counter[str] = Counter()
-    overlaps: list[str] = []
-    done: list[tuple[str, int]] = []
-
-    async def work(store: SqliteBackend, worker: str) -> None:
-        await store.join(worker, TERM_MS)
-        while len(done) < 400:
-            for lease in await store.claim(worker, Kind.TURN, most=3):
-                holders[lease.key] += 1
-                if holders[lease.key] > 1:
-                    overlaps.append(lease.key)
-                await asyncio.sleep(0)
-                holders[lease.key] -= 1
-                done.extend((lease.key, message.seq) for message in lease.messages)
-                assert (await store.commit(lease, Replied(Reply(None)))).verdict == "answered"
-
-    async def say(store: SqliteBackend, first: int) -> None:
-        for number in range(first, first + 200):
-            await store.accept([arrival(f"user-{number % 8}", f"m-{number}")])
-
-    await asyncio.wait_for(
-        asyncio.gather(
-            *(say(store, 200 * n) for n, store in enumerate(stores)),
-            *(work(stores[n % 2], f"worker-{n}") for n in range(4)),
-        ),
-        60,
-    )
-    assert overlaps == []
-    for user in range(8):
-        assert [seq for key, seq in done if key == f"desk/user-{user}"] == list(range(1, 51))
+    seen = await contend([await opens(), await opens()])
+    assert seen.overlaps == []
+    for user in range(USERS):
+        assert seen.places_done(user) == list(range(1, seen.said // USERS + 1))
 
 
 async def test_a_lane_claimed_by_one_is_not_seen_as_free_by_the_other_that_remembers_it(opens: Opens) -> None:

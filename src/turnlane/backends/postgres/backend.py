@@ -109,22 +109,22 @@ class PostgresBackend(SqlBackend):
         """A hint that is lost costs only latency: the timer looks, too."""
         while True:
             try:
-                connection = await self.target.connect()
-            except (*PostgresStore.trouble, asyncpg.PostgresError):
-                listens.set()
+                await self._hear_all(listens)
+            except (*PostgresStore.trouble, asyncpg.PostgresError, asyncpg.InterfaceError):
+                listens.set()  # whoever opens the store need not wait for this
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
-                continue
-            try:
-                await self._hear_all(connection, listens)
-            finally:
-                connection.terminate()
 
-    async def _hear_all(self, connection: asyncpg.Connection, listens: asyncio.Event) -> None:
+    async def _hear_all(self, listens: asyncio.Event) -> None:
+        """Until the connection ends."""
+        connection = await self.target.connect()
         ended = asyncio.Event()
-        connection.add_termination_listener(lambda _: ended.set())
-        await connection.add_listener(self._channel, self._hear)
-        listens.set()
-        await ended.wait()
+        try:
+            connection.add_termination_listener(lambda _: ended.set())
+            await connection.add_listener(self._channel, self._hear)
+            listens.set()
+            await ended.wait()
+        finally:
+            connection.terminate()
 
     def _hear(self, _: object, __: int, ___: str, who: object) -> None:
         if who != self._me:

@@ -120,8 +120,8 @@ class PostgresStore:
         self.believed.clear()
         try:
             self.connection.command("ROLLBACK")
-        except Exception:  # noqa: BLE001 - what was meant to be undone is, with the connection
-            self.connection.drop()
+        except (*TROUBLE, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self.connection.drop()  # with which the server undoes it
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         self._open()
