@@ -41,7 +41,7 @@ class Turnlane:
         self.lines: list[Line] = []
         self._argv = [*wrapper, *command, *arguments]
         self._folder = folder
-        self._environment = _environment() if environment is None else environment
+        self._environment = surroundings() if environment is None else environment
         self._began = 0
         self._heard = asyncio.Event()
         self._process: Process | None = None
@@ -164,7 +164,7 @@ class Turnlane:
         await self.ended()
 
 
-def _environment() -> dict[str, str]:
+def surroundings() -> dict[str, str]:
     """This very package, wherever the process starts, and none of the settings of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNLANE_")}
     here = str(Path(turnlane.__file__).resolve().parent.parent)
