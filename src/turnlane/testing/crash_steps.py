@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from turnlane.agents.http import Http
 from turnlane.backends.base import Committed
 from turnlane.backends.sql.backend import SqlBackend
 from turnlane.channels.webhook import Webhook
-from turnlane.cli.main import main
 from turnlane.flow import worker
 from turnlane.flow.deliver import deliver
 from turnlane.model.lane import Kind
@@ -149,4 +149,4 @@ def _put(where: object, **wrapped: object) -> None:
 
 if __name__ == "__main__":
     install(Crash(Path(os.environ[CRASH_AT])))
-    main()
+    runpy.run_module("turnlane.cli.main", run_name="__main__", alter_sys=True)
