@@ -19,11 +19,12 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+from turnlane.testing.crash_diary import avoidable_repeats, diaries_in
 from turnlane.testing.crash_steps import CRASH_AT, REACHED, STEPS
 from turnlane.testing.evidence import Violation, answer_of, gather
 from turnlane.testing.outside import NO_ANSWER, Call, Outside, ask
 from turnlane.testing.processes import Turnlane, surroundings
-from turnlane.testing.torture import LEASE_SECONDS, SECRET, SETTINGS
+from turnlane.testing.torture import SECRET, SETTINGS
 
 How = Literal["kill", "stop"]
 
@@ -31,21 +32,19 @@ CONVERSATIONS = ("site/alice", "site/bob", "desk/carol", "desk/dave")
 MESSAGES_A_ROUND = 2
 THINK_SECONDS = 0.06
 POST_SECONDS_MAX = 1.0
-REACH_SECONDS_MAX = 60.0
-PLAN = "plan.txt"
+REACH_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 2.5
+TRIES_MAX = 5
+PLAN, NO_PLAN = "plan.txt", "no-plan.txt"
+BURIED = "worker.lost"
 CHILD = (sys.executable, "-m", "turnlane.testing.crash_steps")
 RUN = ("run", "--listen", "127.0.0.1:0", "--log-format", "json")
-
-MAY_REPEAT = {
-    "kill": {"out: after send, before settle"},
-    "stop": {"out: in the send", "out: after send, before settle"},
-}
-"""The platform has it, or gets it from who stands still, and nobody can know: sent again, under the same key."""
 
 
 @dataclass(frozen=True)
 class Row:
     step: str
+    crashes: int
     messages: int
     repeats: int
     """Sendings under a key that the receiver knew already."""
@@ -56,25 +55,26 @@ class Matrix:
     how: How
     rows: Sequence[Row]
     violations: Sequence[Violation]
-
-    @property
-    def avoidable_repeats(self) -> list[Row]:
-        return [row for row in self.rows if row.repeats and row.step not in MAY_REPEAT[self.how]]
+    avoidable_repeats: Sequence[str]
 
     @property
     def holds(self) -> bool:
         return not self.violations and not self.avoidable_repeats
 
     def __str__(self) -> str:
-        table = [f"  {row.step:<36}{row.messages:>6} messages {row.repeats:>4} repeats" for row in self.rows]
+        table = [
+            f"  {row.step:<36}{row.crashes:>3} crashes {row.messages:>5} messages {row.repeats:>3} repeats"
+            for row in self.rows
+        ]
         broken = [f"  {promise}: {what}" for promise, what in self.violations]
+        repeats = [f"  sent twice: {what}" for what in self.avoidable_repeats]
         verdict = "every promise was kept" if self.holds else "a promise was BROKEN"
-        return "\n".join([f"{self.how} at every step", *table, *broken, verdict])
+        return "\n".join([f"{self.how} at {len(self.rows)} steps", *table, *broken, *repeats, verdict])
 
 
-async def crash_matrix(how: How, folder: Path, *, backend: str | None = None) -> Matrix:
+async def crash_matrix(how: How, folder: Path, *, backend: str | None = None, steps: Sequence[str] = STEPS) -> Matrix:
     """One round for each step, in this folder, on an empty store."""
-    return await _Rounds(how, folder, backend or f"sqlite:///{folder}/turnlane.db").run()
+    return await _Rounds(how, folder, backend or f"sqlite:///{folder}/turnlane.db", steps).run()
 
 
 @dataclass
@@ -82,6 +82,7 @@ class _Rounds:
     how: How
     folder: Path
     store: str
+    steps: Sequence[str]
     sent: dict[str, list[str]] = field(default_factory=lambda: {key: [] for key in CONVERSATIONS})
     chance: Random = field(default_factory=lambda: Random(1))
 
@@ -89,46 +90,69 @@ class _Rounds:
         async with Outside(respond=self._think) as self.outside, AsyncExitStack() as stack:
             settings = SETTINGS.format(backend=self.store, secret=SECRET, outside=self.outside.url)
             (self.folder / "turnlane.toml").write_text(settings)
-            fated = Turnlane(*RUN, folder=self.folder, command=CHILD, environment=surroundings() | {CRASH_AT: PLAN})
-            self.fleet = [await stack.enter_async_context(each) for each in (fated, Turnlane(*RUN, folder=self.folder))]
+            self.fleet = [await stack.enter_async_context(self._process(plan)) for plan in (PLAN, NO_PLAN)]
             for process in self.fleet:
                 await process.ready()
-            rows = [await self._round(step, fated) for step in STEPS]
+            rows = [await self._round(step) for step in self.steps]
             for process in self.fleet:
                 process.terminate()
             ends = [await process.ended() for process in self.fleet]
         return await asyncio.to_thread(self._judge, rows, ends)
+
+    def _process(self, plan: str) -> Turnlane:
+        return Turnlane(*RUN, folder=self.folder, command=CHILD, environment=surroundings() | {CRASH_AT: plan})
 
     async def _think(self, call: Call) -> str:
         # waits: so that a process can be hit while its agent thinks
         await asyncio.sleep(THINK_SECONDS)
         return answer_of(call.conversation, call.turn["number"], call.turn["epoch"])
 
-    async def _round(self, step: str, fated: Turnlane) -> Row:
-        """People write until the step is reached, and a little more; then all is answered."""
+    async def _round(self, step: str) -> Row:
+        """Crashes until one has let the other process take over; nearly always that is the first."""
         before, repeats = self._messages, self._repeats
+        for crashes in range(1, TRIES_MAX + 1):
+            if await self._crash(step):
+                return Row(step, crashes, self._messages - before, self._repeats - repeats)
+        raise AssertionError(f"stopped {TRIES_MAX} times at {step!r}, and it held the store each time")
+
+    async def _crash(self, step: str) -> bool:
+        """People write until the step is reached, and a little more; then all is answered."""
         self._plan(step)
-        reached = asyncio.create_task(fated.said(REACHED, step=step, within=REACH_SECONDS_MAX))
+        reached = asyncio.create_task(self.fleet[0].said(REACHED, step=step, within=REACH_SECONDS_MAX))
         async with asyncio.TaskGroup() as group:
             for key in CONVERSATIONS:
                 group.create_task(self._write(key, reached))
+            buried = self._buried
             await reached
-            await self._recover(fated)
+            taken_over = await (self._start_again() if self.how == "kill" else self._go_on(buried))
         await self.outside.until(self._all_is_answered)
-        return Row(step, self._messages - before, self._repeats - repeats)
+        return taken_over
+
+    @property
+    def _buried(self) -> int:
+        return sum(line.get("event") == BURIED for line in self.fleet[1].lines)
+
+    async def _start_again(self) -> bool:
+        fated = self.fleet[0]
+        await fated.ended()
+        await fated.start()
+        await fated.ready()
+        return True
+
+    async def _go_on(self, buried: int) -> bool:
+        """Once the other process has declared this one dead. It cannot as long as this one stands in the middle of a
+        transaction: the file of SQLite is locked then (and everybody told so), or rows of Postgres are."""
+        fated, other = self.fleet
+        try:
+            await other.said(BURIED, times=buried + 1, within=STOP_SECONDS_MAX)
+        except AssertionError:
+            return False
+        finally:
+            fated.thaw()
+        return True
 
     def _plan(self, step: str) -> None:
         (self.folder / PLAN).write_text(f"{step}\n{self.how}\n")
-
-    async def _recover(self, fated: Turnlane) -> None:
-        if self.how == "kill":
-            await fated.ended()
-            await fated.start()
-            await fated.ready()
-        else:
-            # waits: longer than the lease; that is the fault
-            await asyncio.sleep(LEASE_SECONDS * 1.7)
-            fated.thaw()
 
     async def _write(self, key: str, reached: asyncio.Task[object]) -> None:
         channel, name = key.split("/")
@@ -170,7 +194,8 @@ class _Rounds:
         )
         broken = [violation for each in conversations for violation in each.violations()]
         broken += [("ended by itself", f"it drained with {code}") for code in ends if code != 0]
-        return Matrix(self.how, rows, broken)
+        repeats = avoidable_repeats(diaries_in(self.folder), [request.key for request in world.requests])
+        return Matrix(self.how, rows, broken, repeats)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,10 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m turnlane.testing.crash_matrix", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--how", choices=("kill", "stop"), default="kill", help="SIGKILL, or SIGSTOP past the lease")
+    parser.add_argument("--step", action="append", choices=STEPS, help="only this one; may be repeated")
     parser.add_argument("--backend", help="the URL of an empty store; else a throwaway file")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="turnlane-crash-") as folder:
-        matrix = asyncio.run(crash_matrix(given.how, Path(folder), backend=given.backend))
+        matrix = asyncio.run(crash_matrix(given.how, Path(folder), backend=given.backend, steps=given.step or STEPS))
     sys.stdout.write(f"{matrix}\n")
     return 0 if matrix.holds else 1
 

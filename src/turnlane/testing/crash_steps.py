@@ -3,7 +3,7 @@
     TURNLANE_CRASH_AT=plan.txt python -m turnlane.testing.crash_steps run --config turnlane.toml
 
 It does nothing until the file of that name appears. Its first line is the step, its second `kill` or `stop`; the file
-is taken away when the step is reached, so that one plan is one crash.
+is taken away when the step is reached, so that one plan is one crash. Beside it the process keeps its diary.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import turnlane.app
 from turnlane.agents.http import Http
-from turnlane.backends.base import Committed
-from turnlane.backends.sql.backend import SqlBackend
+from turnlane.backends.base import Backend, Committed, open_backend
 from turnlane.channels.webhook import Webhook
 from turnlane.flow import worker
 from turnlane.flow.deliver import deliver
+from turnlane.flow.slot import Slot
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.testing.crash_diary import Diary
 
 CRASH_AT = "TURNLANE_CRASH_AT"
 REACHED = "crash.reached"
@@ -52,6 +54,7 @@ AGENT_SECONDS = 0.02
 class Crash:
     def __init__(self, plan: Path) -> None:
         self._plan = plan
+        self.diary = Diary(plan.absolute().parent)
 
     def reach(self, step: str) -> None:
         try:
@@ -63,6 +66,7 @@ class Crash:
             return
         sys.stdout.write(json.dumps({"event": REACHED, "step": step}) + "\n")
         sys.stdout.flush()
+        self.diary.note("crashes")
         os.kill(os.getpid(), SIGNALS[how])
 
 
@@ -71,34 +75,46 @@ def install(crash: Crash) -> None:
     _around_the_store(crash)
     _around_the_agent(crash)
     _around_the_channel(crash)
+    _around_the_slots(crash)
 
 
 def _around_the_store(crash: Crash) -> None:
-    accept, claim, commit = SqlBackend.accept, SqlBackend.claim, SqlBackend.commit
+    def opened(*arguments: Any, **named: Any) -> Backend:
+        backend = open_backend(*arguments, **named)
+        _around_its_verbs(backend, crash)
+        return backend
 
-    async def accepted(self: SqlBackend, *arguments: Any) -> Any:
-        answer = await accept(self, *arguments)
+    _put(turnlane.app, open_backend=opened)
+
+
+def _around_its_verbs(backend: Backend, crash: Crash) -> None:
+    accept, claim, commit = backend.accept, backend.claim, backend.commit
+
+    async def accepted(*arguments: Any) -> Any:
+        answer = await accept(*arguments)
         crash.reach("after accept")
         return answer
 
-    async def claimed(self: SqlBackend, who: str, kind: Kind, **named: Any) -> list[Lease]:
+    async def claimed(who: str, kind: Kind, **named: Any) -> list[Lease]:
         if kind is Kind.TURN:
             crash.reach("before claim")
-        leases = await claim(self, who, kind, **named)
+        leases = await claim(who, kind, **named)
         if leases:
             crash.reach(_after_claim(kind))
         return leases
 
-    async def committed(self: SqlBackend, lease: Lease, *arguments: Any, **named: Any) -> Committed:
+    async def committed(lease: Lease, *arguments: Any, **named: Any) -> Committed:
         if lease.kind is Kind.TURN:
             crash.reach("before commit")
-        answer = await commit(self, lease, *arguments, **named)
+        answer = await commit(lease, *arguments, **named)
+        if lease.delivery is not None and answer.verdict in ("sent", "fenced"):
+            crash.diary.note("settled" if answer.verdict == "sent" else "lost", lease.delivery.id)
         crash.reach("after commit, before it is told" if lease.kind is Kind.TURN else "out: after settle")
         if answer.next is not None:
             crash.reach(_after_claim(lease.kind))
         return answer
 
-    _put(SqlBackend, accept=accepted, claim=claimed, commit=committed)
+    _put(backend, accept=accepted, claim=claimed, commit=committed)
 
 
 def _after_claim(kind: Kind) -> str:
@@ -133,6 +149,7 @@ def _around_the_channel(crash: Crash) -> None:
         return await deliver(*arguments, may_speak=asked, **named)
 
     async def sent(self: Webhook, delivery: Any) -> Any:
+        crash.diary.note("begins", delivery.id)
         crash.reach("out: in the send")
         result = await send(self, delivery)
         crash.reach("out: after send, before settle")
@@ -140,6 +157,17 @@ def _around_the_channel(crash: Crash) -> None:
 
     _put(worker, deliver=delivered)
     _put(Webhook, send=sent)
+
+
+def _around_the_slots(crash: Crash) -> None:
+    abandon = Slot.abandon
+
+    def abandoned(self: Slot) -> None:
+        if self.lease is not None and self.lease.delivery is not None:
+            crash.diary.note("lost", self.lease.delivery.id)
+        abandon(self)
+
+    _put(Slot, abandon=abandoned)
 
 
 def _put(where: object, **wrapped: object) -> None:

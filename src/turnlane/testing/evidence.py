@@ -1,7 +1,8 @@
-"""What a torture must not have done: read from outside, and from the store with nothing but its driver."""
+"""What a torture must not have done: read from outside, and from the store, its rows with nothing but its driver."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections import Counter
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from turnlane.backends import open_backend
+from turnlane.model.view import Story
 from turnlane.testing.outside import Call, Reply
 
 Promise = Literal["lost", "doubled", "reordered", "overlapping", "ended by itself"]
 Violation = tuple[Promise, str]
+
+STORY_MAX = 100_000
 
 
 def answer_of(conversation: str, turn: int, epoch: int) -> str:
@@ -126,20 +131,55 @@ def gather(
     requests: Sequence[Reply],
 ) -> list[Conversation]:
     """All conversations; `sent` names them by their full keys, whose last parts differ."""
+    read = in_rows if store.startswith(("sqlite:", "postgres")) else in_stories
+    stored = read(store, list(sent))
+    return [
+        Conversation(
+            key,
+            ids,
+            replies=[reply for reply in replies if reply.conversation == key.partition("/")[2]],
+            requests=[request for request in requests if request.conversation == key.partition("/")[2]],
+            calls=[call for call in calls if call.conversation == key],
+            **stored[key],
+        )
+        for key, ids in sent.items()
+    ]
+
+
+def in_rows(store: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
     with reading(store) as fetch:
-        return [
-            Conversation(
-                key,
-                ids,
-                replies=[reply for reply in replies if reply.conversation == key.partition("/")[2]],
-                requests=[request for request in requests if request.conversation == key.partition("/")[2]],
-                calls=[call for call in calls if call.conversation == key],
-                messages=[each for (each,) in fetch(_MESSAGES, (key,))],
-                turns=[Turn(*row) for row in fetch(_TURNS, (key,))],
-                deliveries=[(id_, turn, state) for id_, turn, state in fetch(_DELIVERIES, (key,))],
-            )
-            for key, ids in sent.items()
-        ]
+        return {
+            key: {
+                "messages": [each for (each,) in fetch(_MESSAGES, (key,))],
+                "turns": [Turn(*row) for row in fetch(_TURNS, (key,))],
+                "deliveries": [(id_, turn, state) for id_, turn, state in fetch(_DELIVERIES, (key,))],
+            }
+            for key in keys
+        }
+
+
+def in_stories(store: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Of a store without rows: as the backend tells it."""
+
+    async def told() -> dict[str, Story | None]:
+        backend = open_backend(store)
+        await backend.open()
+        try:
+            return {key: await backend.story(key, limit=STORY_MAX) for key in keys}
+        finally:
+            await backend.close()
+
+    return {key: _as_in_rows(story) for key, story in asyncio.run(told()).items()}
+
+
+def _as_in_rows(story: Story | None) -> dict[str, Any]:
+    if story is None:
+        return {}
+    return {
+        "messages": [message.origin_id for message in story.messages],
+        "turns": [Turn(turn.number, turn.first, turn.last, turn.outcome, turn.epoch) for turn in story.turns],
+        "deliveries": [(each.id, each.turn, each.state) for each in story.deliveries],
+    }
 
 
 def what_happened(store: str) -> Counter[str]:
