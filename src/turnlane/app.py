@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from turnlane.errors import InvalidSettings, NotFound
 from turnlane.flow.receive import receive
 from turnlane.flow.schedule import keep
 from turnlane.flow.worker import Retention, Worker
+from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
@@ -46,6 +48,7 @@ REPLY_AGENT = "reply"
 LOOK_SECONDS = 1.0
 GARBAGE_BEFORE_A_LOOK = 20_000
 LISTENER = "turnlane-listener"
+FOLLOWER = "turnlane-settings"
 
 F = TypeVar("F", bound=Callable[..., object])
 Listener = Callable[[Sequence[Event]], None]
@@ -76,12 +79,25 @@ class Bot:
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
-        self.backend.limits = limits_of(self.settings.limits)
         self._listeners: list[Listener] = []
-        self._policy = cache(self._policy_for)
-        self._commands = self.settings.commands.by_word
+        self._apply(self.settings)
+        self.live = LiveSettings(self.backend, self.settings, self._go_on_with, self._say)
         self._worker: Worker | None = None
         self._stopping = asyncio.Event()
+
+    def _apply(self, settings: Settings) -> None:
+        """Go on with these: with the next claim, and for the messages from now on."""
+        self.settings = settings
+        self.backend.limits = limits_of(settings)
+        self._policy = cache(self._policy_for)
+        self._commands = settings.commands.by_word
+
+    async def _go_on_with(self, settings: Settings) -> None:
+        self._apply(settings)
+        await self._keep_schedules()
+
+    async def _keep_schedules(self) -> None:
+        await keep(self.backend, schedules_of(self.settings), self.policy_for)
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock | None = None) -> Bot:
@@ -111,7 +127,8 @@ class Bot:
 
     def _policy_for(self, channel: str) -> Policy:
         if channel in self.settings.channels and self.settings.routes:
-            return policy_for(self.settings, channel)
+            policy = policy_for(self.settings, channel)
+            return policy if policy.agent in self.agents else replace(policy, agent=next(iter(self.agents)))
         if channel not in self.channels:
             raise NotFound(f"no channel is named {channel!r}; known: {', '.join(self.channels) or 'none'}")
         configured = self.settings.channels.get(channel)
@@ -169,7 +186,9 @@ class Bot:
         await self.backend.open()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await keep(self.backend, schedules_of(self.settings), self.policy_for)
+            await self.live.look()
+            await self._keep_schedules()
+            tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
             if serve and self._is_served:
                 tasks.append(await self._start_server(sockets))
             if work:
@@ -271,9 +290,9 @@ async def _first(task: asyncio.Task[None], ready: asyncio.Event) -> None:
 
 
 async def _all_ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for all, then raise what the first of them raised. Whoever listens would do so for ever, and is cut off."""
+    """Wait for all, then raise what the first of them raised. Who listens or follows never ends, and is cut off."""
     for task in tasks:
-        if task.get_name() == LISTENER:
+        if task.get_name() in {LISTENER, FOLLOWER}:
             task.cancel()
     if tasks:
         await asyncio.wait(tasks)

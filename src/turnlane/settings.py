@@ -1,15 +1,17 @@
 """Settings: turnlane.toml, the environment and the command line become one checked value, or a list of what to change.
 
 Every table is a Struct below and every key a field of it, so defaults and types are written down once. A value is taken
-from the strongest place that gives it: command line, environment, file, default.
+from the strongest place that gives it: command line, environment, store, file, default. What the store holds was set
+while everything runs, and is read over the file by the same code (`with_stored`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,12 +26,12 @@ from msgspec.structs import fields
 from turnlane.errors import InvalidSchedule, InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.command import Command, Commands
-from turnlane.model.limits import Limits
+from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import channel_of, key_written
 from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnAsk, OnBusy, OnFull, OnUnknown, Policy, Priority
 from turnlane.model.schedule import MISSED_MAX, Missed, Schedule
 
-Source = Literal["command line", "environment", "file", "default"]
+Source = Literal["command line", "environment", "stored", "file", "default"]
 
 # Values that TOML has no type for.
 
@@ -255,6 +257,7 @@ class Retention(Table, frozen=True, kw_only=True):
 
 class WebhookChannel(Table, frozen=True, kw_only=True):
     kind: Literal["webhook"] = "webhook"
+    paused: bool = False
     secret: Secret | None = None
     reply_url: Url | None = None
     lookup_url: Url | None = None
@@ -264,20 +267,24 @@ class WebhookChannel(Table, frozen=True, kw_only=True):
 
 class WebChannel(Table, frozen=True, kw_only=True):
     kind: Literal["web"] = "web"
+    paused: bool = False
     public: bool = False
     """Whether the chat page is served where others can reach it, too."""
 
 
 class TerminalChannel(Table, frozen=True, kw_only=True):
     kind: Literal["terminal"] = "terminal"
+    paused: bool = False
 
 
 class EchoAgent(Table, frozen=True, kw_only=True):
     kind: Literal["echo"] = "echo"
+    paused: bool = False
 
 
 class CommandAgent(Table, frozen=True, kw_only=True):
     kind: Literal["command"] = "command"
+    paused: bool = False
     command: Argv
     cwd: str | None = None
     env: dict[str, Secret] = field(default_factory=dict)
@@ -285,6 +292,7 @@ class CommandAgent(Table, frozen=True, kw_only=True):
 
 class HttpAgent(Table, frozen=True, kw_only=True):
     kind: Literal["http"] = "http"
+    paused: bool = False
     url: Url
     headers: dict[str, Secret] = field(default_factory=dict)
     timeout: Duration = Duration.parse("10m")
@@ -338,12 +346,24 @@ class ScheduleTable(Table, frozen=True, kw_only=True):
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class ReadFrom:
+    """What settings were read from, to be read again with what the store holds. May hold secrets."""
+
+    # Settings that say the same are the same, wherever it was read.
+    file: Mapping[str, Any] = dataclasses.field(compare=False)
+    file_name: str = dataclasses.field(compare=False)
+    environ: Mapping[str, str] = dataclasses.field(compare=False)
+    overrides: Mapping[str, object] = dataclasses.field(compare=False)
+
+
 class Settings(Table, frozen=True, kw_only=True):
     backend: str = "sqlite:///turnlane.db"
     listen: Address = Address("127.0.0.1:8484")
     turns_at_once: Count = 5
     sends_at_once: Count = 20
     drain: Duration = Duration.parse("30s")
+    paused: bool = False
     operator_token: Secret | None = None
     log_format: Literal["human", "json"] = "human"
     lanes: Lanes = Lanes()
@@ -357,6 +377,8 @@ class Settings(Table, frozen=True, kw_only=True):
     schedules: tuple[ScheduleTable, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Where each value came from that is not a default, by its dotted key."""
+    read_from: ReadFrom | None = None
+    """None: made in code, which nothing at run time changes."""
 
 
 _PARTS = frozenset(
@@ -372,6 +394,7 @@ _PARTS = frozenset(
         "routes",
         "schedules",
         "sources",
+        "read_from",
     ]
 )
 """Fields that are tables of their own (or no setting at all), not single values."""
@@ -387,6 +410,22 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
 }
 """The tables that every source can set; channels, agents, routes and schedules live in the file."""
 
+_AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
+    Settings: frozenset(["paused"]),
+    Lanes: frozenset(each.name for each in fields(Lanes)) - {"backoff", "lease", "idle_after"},
+    Backoff: frozenset(["first", "factor", "most"]),
+    ChatCommands: frozenset(each.name for each in fields(ChatCommands)),
+    FleetLimits: frozenset(each.name for each in fields(FleetLimits)),
+    Takeover: frozenset(["enabled", "silent_for"]),
+    WebhookChannel: frozenset(["paused", "rate", "burst"]),
+    WebChannel: frozenset(["paused"]),
+    TerminalChannel: frozenset(["paused"]),
+    EchoAgent: frozenset(["paused"]),
+    CommandAgent: frozenset(["paused"]),
+    HttpAgent: frozenset(["paused"]),
+}
+"""What can change while a process runs. All else is built into its parts when it starts."""
+
 
 def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
     """Read and check everything. `overrides` is the command line: dotted keys; None means not given.
@@ -394,7 +433,26 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     Raises InvalidSettings with one problem a line, each with its place and what to write instead.
     """
     file = {} if path is None else _read_toml(path)
-    reader = _Reader(file, path.name if path else "", environ, overrides or {})
+    return _read(ReadFrom(file, path.name if path else "", dict(environ), overrides or {}))
+
+
+def with_stored(settings: Settings, stored: Mapping[str, str]) -> Settings:
+    """The same settings read again, with these over the file: dotted names of `changeable(settings)`, and texts.
+
+    Raises InvalidSettings as `load` does.
+    """
+    if settings.read_from is None:
+        raise InvalidSettings("the settings of this process were made in code; change them there")
+    file = deepcopy(dict(settings.read_from.file))
+    for name, text in stored.items():
+        *path, key = name.split(".")
+        _table_in(file, path, settings)[key] = _Stored(name, text)
+    overlaid = _read(dataclasses.replace(settings.read_from, file=file))
+    return msgspec.structs.replace(overlaid, read_from=settings.read_from)
+
+
+def _read(read_from: ReadFrom) -> Settings:
+    reader = _Reader(read_from)
     settings = reader.settings()
     problems = reader.problems or list(_contradictions(settings))
     if problems:
@@ -402,8 +460,24 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     return settings
 
 
-def limits_of(limits: FleetLimits) -> Limits:
-    return Limits(limits.all, limits.per_channel, limits.per_agent, limits.per_user)
+def changeable(settings: Settings) -> list[str]:
+    """The names of all that can be set while everything runs. Of a route, by its channel, whether it has one or not."""
+    tables = [(path, table) for path, table in _SECTIONS.items() if table in _AT_RUN_TIME]
+    for group in ("channels", "agents"):
+        tables += [((group, name), type(table)) for name, table in getattr(settings, group).items()]
+    for channel in settings.channels:
+        tables += [(("routes", channel), Lanes), (("routes", channel, "backoff"), Backoff)]
+    return [".".join((*path, key)) for path, table in tables for key in keys(table) if key in _AT_RUN_TIME[table]]
+
+
+def limits_of(settings: Settings) -> Limits:
+    limits = settings.limits
+    channels, agents = (
+        frozenset(name for name, table in tables.items() if table.paused)
+        for tables in (settings.channels, settings.agents)
+    )
+    pauses = Pauses(settings.paused, channels, agents) if settings.paused or channels or agents else None
+    return Limits(limits.all, limits.per_channel, limits.per_agent, limits.per_user, pauses)
 
 
 def schedules_of(settings: Settings) -> list[Schedule]:
@@ -453,7 +527,7 @@ def policy_of(
 Plain = str | int | float | list[str] | dict[str, str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Described:
     """One effective value, in the form that the file would have it, and where it came from."""
 
@@ -473,10 +547,11 @@ def describe(settings: Settings) -> list[Described]:
     for group in ("channels", "agents"):
         for name, table in getattr(settings, group).items():
             found |= _values_of(table, (group, name))
-    for number, route in enumerate(settings.routes, start=1):
-        found |= {f"routes.{number}.channel": route.channel, f"routes.{number}.agent": route.agent}
-        overridden = _values_of(route.lanes, ("routes", str(number)))
-        overridden |= _values_of(route.lanes.backoff, ("routes", str(number), "backoff"))
+    for route in reversed(settings.routes):  # of two for one channel, the first counts
+        name = route.channel
+        found |= {f"routes.{name}.channel": name, f"routes.{name}.agent": route.agent}
+        overridden = _values_of(route.lanes, ("routes", name))
+        overridden |= _values_of(route.lanes.backoff, ("routes", name, "backoff"))
         found |= {key: value for key, value in overridden.items() if key in settings.sources}
     for number, table in enumerate(settings.schedules, start=1):
         found |= _values_of(table, ("schedules", str(number)))
@@ -490,7 +565,7 @@ def keys(table: type[Table]) -> dict[str, Any]:
 
 
 def _parts(table: type[Table]) -> list[str]:
-    return [each.name for each in fields(table) if each.name in _PARTS and each.name != "sources"]
+    return [each.name for each in fields(table) if each.name in _PARTS and each.name not in {"sources", "read_from"}]
 
 
 def variable_for(key: str) -> str:
@@ -526,11 +601,40 @@ def _plain(value: Any) -> Plain:
 # Reading.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Given:
     raw: object
     place: str
     source: Source
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stored:
+    """Stands in the file where the store says something else."""
+
+    name: str
+    text: str
+
+
+def _table_in(file: dict[str, Any], path: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """The table of the file that a name belongs to, made if the file does well without."""
+    match path:
+        case ["routes", channel, *rest]:
+            routes = file.setdefault("routes", [])
+            table = next((route for route in routes if route["channel"] == channel), None)
+            if table is None:
+                table = {"channel": channel}
+                routes.append(table)
+            path = rest
+        case ["channels" | "agents" as group, name]:
+            kinds = {each: {"kind": table.kind} for each, table in getattr(settings, group).items()}
+            found: dict[str, Any] = (file.get(group) or file.setdefault(group, kinds))[name]
+            return found
+        case _:
+            table = file
+    for part in path:
+        table = table.setdefault(part, {})
+    return table
 
 
 class _Missing(Exception):
@@ -543,13 +647,12 @@ _T = TypeVar("_T", bound=Table)
 class _Reader:
     """Takes the sources apart and notes every problem it meets, so that one run shows them all."""
 
-    def __init__(
-        self, file: Mapping[str, Any], file_name: str, environ: Mapping[str, str], overrides: Mapping[str, object]
-    ) -> None:
-        self.file = file
-        self.file_name = file_name
-        self.environ = environ
-        self.overrides = overrides
+    def __init__(self, read_from: ReadFrom) -> None:
+        self.read_from = read_from
+        self.file = read_from.file
+        self.file_name = read_from.file_name
+        self.environ = read_from.environ
+        self.overrides = read_from.overrides
         self.problems: list[str] = []
         self.sources: dict[str, Source] = {}
         self.named_variables: set[str] = set()
@@ -574,7 +677,7 @@ class _Reader:
             values["routes"] = tuple(self.routes(*known, lanes_given, backoff_given))
         values["schedules"] = tuple(self.schedules())
         self.refuse_mistyped_variables()
-        return Settings(**values, sources=self.sources)
+        return Settings(**values, sources=self.sources, read_from=self.read_from)
 
     def section(self, path: tuple[str, ...]) -> dict[str, Any]:
         """What is given for the keys of one table, from the strongest source that gives it."""
@@ -608,7 +711,9 @@ class _Reader:
         given = {}
         for key, raw in table.items():
             place = f"{prefix}{key}"
-            if key in known:
+            if isinstance(raw, _Stored):
+                given[key] = _Given(raw.text, raw.name, "stored")
+            elif key in known:
                 given[key] = _Given(raw, self.in_file(place), "file")
             elif key not in parts:
                 hint = _or_rather(key, [*known, *parts]) or (not prefix and _or_rather(key, keys(Lanes), "[lanes] {}"))
@@ -698,7 +803,7 @@ class _Reader:
         backoff_given: Mapping[str, Any],
     ) -> Iterator[Route]:
         for number, table in enumerate(self.list_of_tables("routes"), start=1):
-            place, path = f"[[routes]] {number}", ("routes", str(number))
+            place, path = f"[[routes]] {number}", ("routes", str(table.get("channel", number)))
             given = self.route_values(table, place, path)
             backoff = self.route_backoff(table, place, path)
             self.check_name(given, "channel", channels, place)

@@ -20,7 +20,14 @@ from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
 INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
-TOLD_BY_THE_SERVER = {"server.ready", "server.draining", "hook.received", "hook.refused"}
+TOLD_BY_THE_SERVER = {
+    "server.ready",
+    "server.draining",
+    "hook.received",
+    "hook.refused",
+    "settings.applied",
+    "settings.ignored",
+}
 
 
 def documented(name: str) -> set[str]:
@@ -43,6 +50,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _deaf(world)
     await _lost_and_fenced(world, clock)
     await _scheduled(world, clock)
+    await backend.configure("lanes.debounce", "1s")
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
     assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_THE_SERVER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.flow.world import AT_ONCE, Thinker, World
@@ -44,7 +45,8 @@ def arrival(world: World, number: int) -> Arrival:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_limit_holds_across_workers_and_all_are_answered(world: World, clock: VirtualClock, kind: str) -> None:
     most = 1 if kind == "user" else 2
-    world.backend.limits = Limits(**{kind if kind == "all" else f"per_{kind}": most})
+    limit: dict[str, Any] = {kind if kind == "all" else f"per_{kind}": most}
+    world.backend.limits = Limits(**limit)
     agent = Counting()
     both = {"agent-0": agent, "agent-1": agent}
     async with world.working(agents=both), world.working(agents=both):

@@ -139,6 +139,7 @@ async def test_a_store_is_moved_in_the_middle_of_its_work_and_nobody_can_tell(
 async def test_there_and_back_again_is_the_same(sqlite: str, postgres: str, opens: Opens, clock: VirtualClock) -> None:
     before = await opens(sqlite)
     await World([before], clock, 5).live(1_000)
+    await before.configure("lanes.debounce", "1s")
     await before.close()
     back = sqlite.replace("store.db", "back.db")
     await copied(sqlite, postgres)

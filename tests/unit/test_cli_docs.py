@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_every_default_is_the_documented_one() -> None:
     ]:
         for key, row in rows(section(SETTINGS, heading)).items():
             value = getattr(table, key)
-            shown = f'"{value}"' if isinstance(value, str | Duration) else value
+            shown = f'"{value}"' if isinstance(value, str | Duration) else json.dumps(value)
             assert row.split(" | ")[1] == ("none" if value is None else f"`{shown}`"), key
 
 

@@ -17,7 +17,7 @@ one batch of the server. So callers stay simple, and the cost of a durable write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
@@ -98,8 +98,8 @@ class Backend(Protocol):
 
     url: str
     limits: Limits
-    """How many turns a claim of this process lets run in the whole fleet. The same everywhere, or the strictest holds
-    only where it is known."""
+    """How many turns a claim of this process lets run in the whole fleet, and what is paused. The same everywhere, or
+    the strictest holds only where it is known. A new value is in force with the next claim, also of those who wait."""
 
     async def open(self) -> None:
         """Connect, and create or migrate the schema if the store is empty or older.
@@ -278,6 +278,17 @@ class Backend(Protocol):
 
         Said once for each `at`, however often it is asked for. None: there is no such schedule.
         """
+
+    # Settings
+
+    async def configure(self, name: str, value: str | None, *, by: str = "operator") -> bool:
+        """Store a setting for all processes, whatever it means to them; None: it is stored no longer.
+
+        False: it was so already, and nothing was changed.
+        """
+
+    async def configuration(self) -> Mapping[str, str]:
+        """All settings that are stored. Cheap: every process asks once or twice a second."""
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """Delete history settled before these times, never dead letters. Returns how many rows this call deleted."""

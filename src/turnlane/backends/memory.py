@@ -72,6 +72,7 @@ class MemoryRows:
         self.turns_taken: dict[Kind, dict[str, int]] = {}
         self.accounts_held: dict[str, int] = {}
         self.questions: dict[tuple[str, int, int], QuestionView] = {}
+        self.settings: dict[str, str] = {}
         self.now = 0
 
     def lane(self, kind: Kind, key: str) -> Lane | None:
@@ -266,6 +267,15 @@ class MemoryRows:
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
         return [row for row in self.workers.values() if row.live and row.alive_until < now]
 
+    def setting(self, name: str) -> str | None:
+        return self.settings.get(name)
+
+    def save_setting(self, name: str, value: str | None) -> None:
+        if value is None:
+            del self.settings[name]
+        else:
+            self.settings[name] = value
+
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
         """A process that keeps nothing has nothing to forget."""
 
@@ -436,6 +446,12 @@ class MemoryBackend:
 
     async def fire(self, name: str, at: int) -> Acceptance | None:
         return self._run(lambda t: t.fire(name, at))
+
+    async def configure(self, name: str, value: str | None, *, by: str = "operator") -> bool:
+        return self._run(lambda t: t.configure(name, value, by))
+
+    async def configuration(self) -> Mapping[str, str]:
+        return dict(self._rows.settings)
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """A process that keeps nothing has nothing to forget."""

@@ -78,10 +78,11 @@ class Serving:
     def _due(self, kind: Kind, most: int) -> Iterator[Lane]:
         """What is due, and if tenants compete, theirs in turn."""
         holds = self._rows.holds() if kind is OUT else {}
+        pauses = self._limits.pauses
         lines = {
             queue: self._rows.due_lanes(kind, queue, self._now, most)
             for queue in self._rows.due_queues(kind, self._now)
-            if self._is_free(queue, holds)
+            if self._is_free(queue, holds) and (pauses is None or not pauses.stop(kind, queue))
         }
         limits = self._limits if kind is TURN else NO_LIMITS
         if not lines or (len(lines) == 1 and limits == NO_LIMITS):

@@ -63,6 +63,7 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def __init__(self, rows: Rows, now: int, limits: Limits = NO_LIMITS) -> None:
         super().__init__(rows, now)
+        self._limits = limits
         self._serving = Serving(rows, now, limits, self.noted)
 
     # Workers
@@ -113,6 +114,15 @@ class Transaction(Scheduling, TakingOver, Asking):
             self._note_attempt(lane, "lost", cause="its worker was lost")
             lane.orphan(self._now)
             self._rows.save_lane(lane)
+
+    # Settings
+
+    def configure(self, name: str, value: str | None, by: str) -> bool:
+        if self._rows.setting(name) == value:
+            return False
+        self._rows.save_setting(name, value)
+        self._note("settings.changed", None, name, value, by)
+        return True
 
     # Accept
 
@@ -416,7 +426,8 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def _may_go_on(self, lane: Lane, policy: Policy) -> bool:
         """Not if the account is held; nor if it has a rate: another conversation may be more urgent, so all queue."""
-        if lane.paused or not lane.waiting:
+        pauses = self._limits.pauses
+        if lane.paused or not lane.waiting or (pauses is not None and pauses.stop(OUT, policy.queue)):
             return False
         return not policy.send_every_ms and self._rows.holds().get(policy.tenant, 0) <= self._now
 

@@ -27,6 +27,7 @@ VERBS = {
     "deadletters": "Turns that were given up on, and their messages.",
     "outbox": "What is to be sent, was sent, or could not be.",
     "schedules": "What is said by the clock, and when next.",
+    "settings": "What is in force, and from where; changed while it runs.",
     "answer": "Answer the question of a turn, in the person's place.",
     "pause": "Start no more turns in a conversation.",
     "resume": "Let a paused or parked conversation go on.",

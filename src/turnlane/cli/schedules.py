@@ -14,6 +14,7 @@ from turnlane.cli.table import Column, echo_table, local_time, one_line, relativ
 from turnlane.clock import SystemClock
 from turnlane.errors import InvalidSchedule
 from turnlane.flow import schedule as flow
+from turnlane.live_settings import LiveSettings
 from turnlane.model.message import channel_of
 from turnlane.model.schedule import MISSED_MAX, Missed, Schedule
 from turnlane.model.view import ScheduleView
@@ -76,10 +77,12 @@ def add_one(given: common.Given, name: str, conversation: str, prompt: str, as_j
         raise InvalidSchedule("the prompt is not valid UTF-8; set the terminal to UTF-8 and type it again")
     schedule.check()
     settings = given.load()
-    policy = policy_for(settings, channel_of(schedule.conversation))
+    channel = channel_of(schedule.conversation)
+    policy_for(settings, channel)  # no store is made for a channel that is not there
 
     async def add(backend: Backend, name: str) -> ScheduleView:
-        return await flow.add(backend, schedule, policy)
+        in_force = await LiveSettings(backend, settings).look()
+        return await flow.add(backend, schedule, policy_for(in_force, channel))
 
     _decide(add, settings, name, "set", as_json=as_json, create=True)
 

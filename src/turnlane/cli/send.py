@@ -18,6 +18,7 @@ from turnlane.cli.table import local_time, one_line
 from turnlane.clock import SystemClock
 from turnlane.errors import InvalidMessage
 from turnlane.flow import steer
+from turnlane.live_settings import LiveSettings
 from turnlane.model.command import command_in
 from turnlane.model.delivery import notice_id
 from turnlane.model.explanation import steering_command
@@ -161,9 +162,11 @@ def _check(name: str, value: str, bytes_max: int) -> None:
 
 
 async def _send(settings: Settings, message: Message, seconds: float | None) -> Said:
-    command = command_in(message.text, settings.commands.by_word)
-    arrival = Arrival(message, policy_for(settings, message.channel), command)
+    policy_for(settings, message.channel)  # no store is made for a channel that is not there
     async with common.opened(settings, create=True) as backend:
+        settings = await LiveSettings(backend, settings).look()
+        command = command_in(message.text, settings.commands.by_word)
+        arrival = Arrival(message, policy_for(settings, message.channel), command)
         (acceptance,) = await backend.accept([arrival])
         if seconds is not None:
             await _settled(backend, message.conversation, acceptance.seq, seconds)

@@ -75,6 +75,10 @@ EVENTS: Mapping[str, str] = {
     "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",
     "store.unavailable": "The store does not answer; nothing is lost, and it is asked again. cause",
     "store.available": "The store answers again. seconds",
+    "settings.changed": "A setting was stored for all processes; without a value, it is stored no longer. setting, "
+    "value, by",
+    "settings.applied": "This process goes on with what is stored: these are new, other or gone. settings",
+    "settings.ignored": "A stored setting is not in force in this process, as it does not fit. setting, cause",
     "server.ready": "Requests are answered. url",
     "server.draining": "Told to stop: running turns finish, new ones wait for the next start. seconds",
     "hook.received": "A web hook was answered. channel, status, accepted, duplicates",

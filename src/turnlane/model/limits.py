@@ -1,4 +1,4 @@
-"""How many turns may run at the same time in the whole fleet, counted from the leases that are held."""
+"""How many turns may run at the same time in the whole fleet, counted from the leases held; and what is paused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from turnlane.model.lane import TURN, Kind
 from turnlane.model.policy import Queue, agent_of, tenant_of
 from turnlane.model.value import value
+
+
+@value
+class Pauses:
+    """What starts nothing new until it goes on. Messages are accepted meanwhile, and what runs goes on to its end."""
+
+    all: bool = False
+    channels: frozenset[str] = frozenset()
+    """Neither turns nor sendings of theirs, and no schedule speaks there."""
+    agents: frozenset[str] = frozenset()
+
+    def stop(self, kind: Kind, queue: Queue) -> bool:
+        return self.all or tenant_of(queue) in self.channels or (kind is TURN and agent_of(queue) in self.agents)
 
 
 @value
@@ -18,6 +32,7 @@ class Limits:
     per_channel: int | None = None
     per_agent: int | None = None
     per_user: int | None = None
+    pauses: Pauses | None = None
 
 
 NO_LIMITS = Limits()

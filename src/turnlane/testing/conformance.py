@@ -28,7 +28,7 @@ from turnlane.model.delivery import delivery_id
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.limits import Limits
+from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.question import TIMED_OUT, Answer, Question
@@ -1442,6 +1442,79 @@ class BackendConformance:
         await expire(backend, pass_time)
         again = await backend.claim(await joined(backend, clock), Kind.TURN, most=10)
         assert len(again) == 3
+
+    async def test_all_that_is_paused_waits_and_what_runs_goes_on(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        running = await claim_one(backend, worker)
+        backend.limits = Limits(pauses=Pauses(all=True))
+        assert (await accept(backend, arrival("m-2"), arrival("b-1", BOB)))[0].verdict == "accepted"
+        assert (await backend.commit(running, answer(), take_next=True)).next is None
+        assert await backend.claim(worker, Kind.TURN, most=9) == await backend.claim(worker, Kind.OUT, most=9) == []
+        backend.limits = Limits()
+        assert len(await backend.claim(worker, Kind.TURN, most=9)) == 2
+        assert len(await backend.claim(worker, Kind.OUT, most=9)) == 1
+
+    async def test_a_paused_channel_neither_runs_nor_sends_and_others_do(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        site, shop = replace(AT_ONCE, tenant="site"), replace(AT_ONCE, tenant="shop")
+        for number in range(2):
+            said = arrival(f"m-{number}", policy=site), arrival(f"s-{number}", "shop/carol", policy=shop)
+            await accept(backend, *said)
+            for lease in await backend.claim(worker, Kind.TURN, most=2):
+                await backend.commit(lease, answer())
+        sending = {lease.key: lease for lease in await backend.claim(worker, Kind.OUT, most=2)}
+        backend.limits = Limits(pauses=Pauses(channels=frozenset(["site"])))
+        await accept(backend, arrival("m-2", policy=site), arrival("s-2", "shop/carol", policy=shop))
+        assert (await backend.commit(sending[ALICE], Delivered(), take_next=True)).next is None
+        went_on = await backend.commit(sending["shop/carol"], Delivered(), take_next=True)
+        assert (await next_one(backend, went_on, worker, Kind.OUT)).key == "shop/carol"
+        assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=9)] == ["shop/carol"]
+        assert await backend.claim(worker, Kind.OUT, most=9) == []
+
+    async def test_a_paused_agent_runs_no_turn_but_what_it_said_is_sent(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        support, sales = replace(AT_ONCE, agent="support"), replace(AT_ONCE, agent="sales")
+        await accept(backend, arrival("m-1", policy=support))
+        await backend.commit(await claim_one(backend, worker), answer())
+        backend.limits = Limits(pauses=Pauses(agents=frozenset(["support"])))
+        await accept(backend, arrival("m-2", policy=support), arrival("b-1", BOB, policy=sales))
+        assert [lease.key for lease in await backend.claim(worker, Kind.TURN, most=9)] == [BOB]
+        await send_everything(backend, worker)
+        assert len(await texts_sent(backend)) == 1
+
+    async def test_a_waiting_claim_is_served_once_the_pause_is_over(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        backend.limits = Limits(pauses=Pauses(all=True))
+        await accept(backend, arrival("m-1"))
+        waiting = asyncio.create_task(backend.claim(worker, Kind.TURN, wait=True))
+        assert not await backend.claim(worker, Kind.TURN)
+        backend.limits = Limits()
+        [lease] = await asyncio.wait_for(waiting, 0.9)
+        assert origin_ids(lease) == ["m-1"]
+
+    # Settings --------------------------------------------------------------------------------------------------------
+
+    async def test_a_setting_is_stored_changed_and_forgotten(self, backend: Backend, open_again: OpenAgain) -> None:
+        """D8"""
+        assert await backend.configuration() == {}
+        assert await backend.configure("lanes.debounce", "5s")
+        assert await backend.configure("commands.stop", "", by="api")
+        assert not await backend.configure("lanes.debounce", "5s")
+        assert await backend.configure("lanes.debounce", "ünï\n" * 5_000)
+        assert not await backend.configure("limits.all", None)
+        assert await backend.configuration() == {"lanes.debounce": "ünï\n" * 5_000, "commands.stop": ""}
+        assert await backend.configure("lanes.debounce", None)
+        changed = [each.event.facts for each in await backend.events() if each.event.name == "settings.changed"]
+        assert [(facts["setting"], facts["by"]) for facts in changed] == [
+            ("lanes.debounce", "operator"),
+            ("commands.stop", "api"),
+            ("lanes.debounce", "operator"),
+            ("lanes.debounce", "operator"),
+        ]
+        assert (changed[0]["value"], changed[-1]["value"]) == ("5s", None)
+        await backend.close()
+        assert await (await self.opened_again(open_again)).configuration() == {"commands.stop": ""}
 
     async def test_a_paused_lane_waits_and_its_running_turn_goes_on(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)

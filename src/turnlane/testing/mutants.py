@@ -23,6 +23,7 @@ SCHEDULE = "turnlane.model.schedule:Schedule"
 SESSION = "turnlane.model.session:Session"
 TRANSACTION = "turnlane.backends.transaction:Transaction"
 SERVING = "turnlane.backends.serving:Serving"
+PAUSES = "turnlane.model.limits:Pauses.stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,6 +464,17 @@ MUTANTS = (
     Mutant("an agent has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_agent", "None"),
     Mutant("a user has no limit", "turnlane.model.limits:Running.leave_room_for", "limits.per_user", "None"),
     Mutant("who waits for a limit is forgotten", f"{SERVING}._waits_for_its_user", "self._now + USER_LOOK_MS", "None"),
+    # Pauses
+    Mutant("all goes on though all is paused", PAUSES, "self.all or ", ""),
+    Mutant("a paused channel goes on", PAUSES, "tenant_of(queue) in self.channels", "False"),
+    Mutant("a paused agent goes on", PAUSES, "agent_of(queue) in self.agents", "False"),
+    Mutant("the replies of a paused agent are held", PAUSES, "kind is TURN and ", ""),
+    Mutant(
+        "a long answer is sent to its end though its channel is paused",
+        f"{TRANSACTION}._may_go_on",
+        "pauses is not None",
+        "False",
+    ),
     # Attempts
     Mutant("attempts are not counted before the run", f"{LANE}.claim", "self.attempt += 1", "pass"),
     Mutant("a release keeps the blame", f"{LANE}.release", "self.attempt -= 1", "pass"),

@@ -195,6 +195,15 @@ INSERT INTO worker VALUES ($1, $2, $3) ON CONFLICT (id) DO UPDATE SET live = exc
 -- name: lapsed_workers
 SELECT id, live, alive_until FROM worker WHERE live AND alive_until < $1 FOR UPDATE SKIP LOCKED
 
+-- name: setting
+SELECT value FROM setting WHERE name = $1
+
+-- name: save_setting
+INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: drop_setting
+DELETE FROM setting WHERE name = $1
+
 -- name: insert_journal
 INSERT INTO journal (id, at, facts)
 VALUES ((SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, $1, $2)
@@ -384,6 +393,9 @@ FROM lane GROUP BY kind
 SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live)
+
+-- name: view_settings
+SELECT name, value FROM setting ORDER BY name
 
 -- name: view_journal
 -- Not past a transaction that is still open: what it wrote would be passed by.

@@ -172,6 +172,12 @@ CREATE TABLE hold (
     until       bigint NOT NULL
 );
 
+-- What was set at run time, for all processes.
+CREATE TABLE setting (
+    name        text   COLLATE "C" PRIMARY KEY,
+    value       text   NOT NULL
+);
+
 -- The facts of one transaction in one row. Its id is the transaction's: a reader knows which transactions are still open, and
 -- so never passes by one that will be seen later.
 CREATE TABLE journal (

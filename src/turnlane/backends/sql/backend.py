@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
-from turnlane.model.limits import NO_LIMITS
+from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
@@ -51,7 +51,7 @@ class SqlBackend:
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url
-        self.limits = NO_LIMITS
+        self._limits = NO_LIMITS
         self._clock = clock
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -66,6 +66,16 @@ class SqlBackend:
             await asyncio.to_thread(reader.close)
         # The last group's answers are already queued on the loop; let them be told.
         await asyncio.sleep(0)
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+        if self._writer is not None:
+            self._writer.poke()
 
     @property
     def undone(self) -> Exception | None:
@@ -258,6 +268,15 @@ class SqlBackend:
     async def fire(self, name: str, at: int) -> Acceptance | None:
         fired: Acceptance | None = await self._call(Transaction.fire, (name, at))
         return fired
+
+    # Settings
+
+    async def configure(self, name: str, value: str | None, *, by: str = "operator") -> bool:
+        changed: bool = await self._call(Transaction.configure, (name, value, by))
+        return changed
+
+    async def configuration(self) -> Mapping[str, str]:
+        return await self._read(Views.configuration)
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         gone = 0

@@ -25,6 +25,7 @@ TABLES = (
     "worker",
     "tenant",
     "hold",
+    "setting",
     "journal",
 )
 PAGE_ROWS = 200

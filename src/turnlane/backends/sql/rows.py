@@ -460,6 +460,18 @@ class SqlRows:
         rows = self._execute(self._sql["lapsed_workers"], (now,)).fetchall()
         return [WorkerRow(row[0], bool(row[1]), row[2]) for row in rows]
 
+    # So are settings.
+
+    def setting(self, name: str) -> str | None:
+        row = self._execute(self._sql["setting"], (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def save_setting(self, name: str, value: str | None) -> None:
+        if value is None:
+            self._execute(self._sql["drop_setting"], (name,))
+        else:
+            self._execute(self._sql["save_setting"], (name, value))
+
     @property
     def changed(self) -> Iterable[StoredLane]:
         return [*self._added, *self._changed.values()]

@@ -208,6 +208,9 @@ class Views:
             oldest_due_at=min((row[3] for row in pending.values() if row[3] is not None), default=None),
         )
 
+    def configuration(self) -> Mapping[str, str]:
+        return dict(self._execute(self._sql["view_settings"]).fetchall())
+
     def events(self, after: int, limit: int) -> list[StoredEvent]:
         if after < 0:
             return self._unpack(self._execute(self._sql["view_last_journal"]).fetchall())[-1:]

@@ -187,6 +187,15 @@ INSERT INTO worker VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET live = exclud
 -- name: lapsed_workers
 SELECT id, live, alive_until FROM worker WHERE live = 1 AND alive_until < ?
 
+-- name: setting
+SELECT value FROM setting WHERE name = ?
+
+-- name: save_setting
+INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: drop_setting
+DELETE FROM setting WHERE name = ?
+
 -- name: insert_journal
 INSERT INTO journal (at, facts) VALUES (?, ?)
 
@@ -374,6 +383,9 @@ FROM lane GROUP BY kind
 SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live = 1)
+
+-- name: view_settings
+SELECT name, value FROM setting ORDER BY name
 
 -- name: view_journal
 SELECT id, at, facts FROM journal WHERE id >= ? ORDER BY id LIMIT ?

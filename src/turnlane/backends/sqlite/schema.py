@@ -39,7 +39,7 @@ def _let_lanes_do_more(connection: sqlite3.Connection) -> None:
 
 
 def _let_turns_ask(connection: sqlite3.Connection) -> None:
-    """A turn may ask the person, and people of the business may speak too."""
+    """A turn may ask the person, people of the business may speak too, and settings may change at run time."""
     connection.execute("UPDATE lane SET more = json_insert(more, '$[#]', NULL)")
     connection.execute("ALTER TABLE message ADD COLUMN role TEXT")
     connection.execute("ALTER TABLE delivery ADD COLUMN options TEXT")
@@ -48,6 +48,7 @@ def _let_turns_ask(connection: sqlite3.Connection) -> None:
         "text TEXT NOT NULL, options TEXT NOT NULL, asked_at INTEGER NOT NULL, expires_at INTEGER, "
         "answer TEXT, answered_by TEXT, answered_at INTEGER, PRIMARY KEY (lane, turn, number)) WITHOUT ROWID"
     )
+    connection.execute("CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
 MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask)

@@ -673,6 +673,7 @@ class Oracle:
         """`before` is what the store showed of these lanes before the claim."""
         for lease in answer:
             self._may_start(self.accounts[kind, lease.key], now)
+            require(not self._is_paused(self.accounts[kind, lease.key]), "nothing is begun while it is paused", lease)
         allowed = most if self.may_claim(worker, now) else 0
         due = sorted(view.due_at or 0 for view in before if self.shown_as_ready(view, now))
         if self.sessions_are_shared and kind is Kind.TURN:
@@ -732,6 +733,8 @@ class Oracle:
     def _has_room(self, kind: Kind, key: str, held: Sequence[tuple[Policy, str]], now: int) -> bool:
         """Whether one more of this lane may run beside those that are held, within the limits or the account's rate."""
         lane, limits = self.accounts[kind, key], self.limits
+        if self._is_paused(lane):
+            return False
         if kind is not Kind.TURN:
             return self._held_until(lane) <= now
         channel = [(policy, user) for policy, user in held if policy.tenant == lane.policy.tenant]
@@ -742,6 +745,14 @@ class Oracle:
             (sum(user == lane.user for _, user in channel), limits.per_user),
         )
         return all(limit is None or count < limit for count, limit in counts)
+
+    def _is_paused(self, lane: Account) -> bool:
+        """By an operator, along with others: all there is, its channel, or, of a turn, its agent."""
+        pauses = self.limits.pauses
+        if pauses is None:
+            return False
+        agents = pauses.agents if lane.kind is Kind.TURN else frozenset()
+        return pauses.all or lane.policy.tenant in pauses.channels or lane.policy.agent in agents
 
     def _rank(self, kind: Kind, key: str, running: Counter[str]) -> tuple[int, int]:
         policy = self.accounts[kind, key].policy
@@ -881,7 +892,9 @@ class Oracle:
                     out.show_no_more()
 
     def _goes_on(self, lane: Account, now: int) -> Account | None:
-        if not lane.waiting or lane.paused or lane.policy.send_every_ms or self._held_until(lane) > now:
+        if not lane.waiting or lane.paused or self._is_paused(lane):
+            return None
+        if lane.policy.send_every_ms or self._held_until(lane) > now:
             return None
         assert lane.holder is None and lane.former is not None
         lane.holder = replace(lane.former, agent=lane.policy.agent)

@@ -20,7 +20,7 @@ from turnlane.model.delivery import question_id
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.limits import NO_LIMITS, Limits
+from turnlane.model.limits import NO_LIMITS, Limits, Pauses
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import LATER, NORMAL, URGENT, OnBusy, Policy
 from turnlane.model.question import Question
@@ -55,6 +55,16 @@ LIMITS = (
     Limits(per_agent=1),
     Limits(per_user=1),
     Limits(all=3, per_channel=2, per_agent=2, per_user=1),
+)
+PAUSES = (
+    None,
+    None,
+    None,
+    Pauses(all=True),
+    Pauses(channels=frozenset(["hooks"])),
+    Pauses(channels=frozenset(["people"])),
+    Pauses(agents=frozenset(["support"])),
+    Pauses(channels=frozenset(["hooks"]), agents=frozenset(["sales"])),
 )
 COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
@@ -162,6 +172,7 @@ class World:
             self.an_operator_speaks: 1,
             self.somebody_types: 3,
             self.an_operator_looks: 1,
+            self.an_operator_pauses_what_there_is: 1,
             self.an_operator_schedules: 3,
             self.an_operator_tells_a_lane_how_to_behave: 1,
             self.an_operator_decides_about_a_dead_letter: 3,
@@ -731,6 +742,16 @@ class World:
             enabled=chance.random() < 0.9,
         )
 
+    async def an_operator_pauses_what_there_is(self) -> None:
+        """All of it, a channel, an agent; or lets it go on. Every process has heard of it before the next step."""
+        self._pause(self._chance.choice(PAUSES))
+
+    def _pause(self, pauses: Pauses | None) -> None:
+        self._note("pauses", pauses)
+        self._oracle.limits = replace(self._oracle.limits, pauses=pauses)
+        for backend in self._processes:
+            backend.limits = self._oracle.limits
+
     async def an_operator_looks(self) -> None:
         await check_overview(self._oracle, self._backend)
         await check_story(self._oracle, self._backend, self._chance.choice(CONVERSATIONS))
@@ -741,6 +762,7 @@ class World:
         """I12: the faults stop, one good worker is left, and everything gets its answer."""
         unsure = [(worker, call) for worker in self._workers for call in worker.unsure]
         self._workers.clear()
+        self._pause(None)
         for name in SCHEDULES:
             self._oracle.unscheduled(name, answer=await self._backend.unschedule(name))
         await self._look()
