@@ -26,7 +26,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "nats"])
 def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     # Losing power is tested elsewhere, so nothing here waits for the disk.
     match request.param:
@@ -34,6 +34,8 @@ def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return "memory://"
         case "sqlite":
             return f"sqlite:///{tmp_path}/store.db?synchronous=off"
+        case "nats":
+            return str(request.getfixturevalue("nats"))
         case _:
             # It looks at the clock more often where nobody tells it of a change, and here the clock is turned by hand.
             return f"{request.getfixturevalue('postgres')}?notify=false"

@@ -15,10 +15,10 @@ from tests.sqlite.arrivals import AT_ONCE, arrival
 from tests.sqlite.conftest import Opens
 
 from turnlane.backends.base import Acceptance, Arrival
-from turnlane.backends.sql.writer import Call, Group, Writer
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.backends.sqlite.file import FileLock
 from turnlane.backends.transaction import Transaction
+from turnlane.backends.writer import Call, Group, Writer
 from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind

@@ -352,6 +352,8 @@ _MODULES = {
     "sqlite": "turnlane.backends.sqlite:SqliteBackend",
     "postgresql": "turnlane.backends.postgres:PostgresBackend",
     "postgres": "turnlane.backends.postgres:PostgresBackend",
+    "nats": "turnlane.backends.nats:NatsBackend",
+    "tls": "turnlane.backends.nats:NatsBackend",
 }
 
 

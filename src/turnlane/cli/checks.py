@@ -169,9 +169,15 @@ _SAFE = {"fsync": ("on",), "full_page_writes": ("on",), "synchronous_commit": ("
 
 
 def _server(found: Mapping[str, str]) -> Iterator[Finding]:
-    yield Finding("server", "ok", f"Postgres {found['server_version']}")
+    yield Finding("server", "ok", f"{found['server']} {found['server_version']}")
+    if found.get("replicas") == "1":
+        lost = (
+            "the stream has one replica: it is lost with its disk, and without `sync_interval: always` so is the newest"
+        )
+        step = "make it with ?replicas=3 on three servers; set `sync_interval: always`, which cannot be seen from here"
+        yield Finding("server", "warning", lost, step)
     for name, safe in _SAFE.items():
-        if found[name] not in safe:
+        if found.get(name, "on") not in safe:
             step = f"set {name} = on in the server, or accept that a crash of it loses what was acknowledged"
             yield Finding("server", "warning", f"{name} is {found[name]}", step)
 

@@ -49,7 +49,7 @@ class Lasting(click.ParamType[Duration]):
     default="memory://",
     show_default=True,
     metavar="URL",
-    help="memory://, sqlite:// (a throwaway file for each history) or a postgresql:// server (a throwaway schema).",
+    help="memory://, sqlite:// (a throwaway file for each history), or a postgresql:// or nats:// server.",
 )
 @click.option(
     "--beside",

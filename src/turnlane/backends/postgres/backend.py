@@ -13,9 +13,10 @@ from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.store import PostgresStore, explain
 from turnlane.backends.postgres.tables import PostgresTables
+from turnlane.backends.reader import Reader
 from turnlane.backends.sql.backend import SqlBackend
-from turnlane.backends.sql.views import Reader, Views
-from turnlane.backends.sql.writer import Writer
+from turnlane.backends.sql.views import SqlViews
+from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
 
 T = TypeVar("T")
@@ -81,10 +82,10 @@ class PostgresBackend(SqlBackend):
     def _open_reader(self) -> Reader:
         connection = BlockingConnection(self.target)
 
-        def read(view: Callable[[Views], Any]) -> Any:
+        def read(view: Callable[[Any], Any]) -> Any:
             try:
                 connection.open()
-                return view(Views(connection, SQL))
+                return view(SqlViews(connection, SQL))
             except (*PostgresStore.trouble, asyncpg.PostgresError) as error:
                 raise explain(error, self.target) from error
 
@@ -95,7 +96,7 @@ class PostgresBackend(SqlBackend):
 
         def read(connection: BlockingConnection) -> Mapping[str, str]:
             names = ("server_version", "fsync", "full_page_writes", "synchronous_commit")
-            return {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
+            return {"server": "Postgres", **{name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}}
 
         return await asyncio.to_thread(self._once, read)
 

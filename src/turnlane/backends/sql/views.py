@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
 
+from turnlane.backends.reader import EVENTS_PER_ROW_MAX
 from turnlane.backends.sql import codec
 from turnlane.backends.sql.codec import Policies, StoredLane
 from turnlane.backends.sql.database import Connection, Row
@@ -30,34 +28,12 @@ from turnlane.model.view import (
     WorkerView,
 )
 
-T = TypeVar("T")
-
 LANES_PAGE = 1000
 
 SCHEDULES_MAX = 100_000
 
-EVENTS_PER_ROW_MAX = 1_000_000
-"""A cursor is `row * EVENTS_PER_ROW_MAX + place`, so that it grows with both."""
 
-
-class Reader:
-    """Runs reads in a thread of its own."""
-
-    def __init__(self, read: Callable[[Callable[[Views], Any]], Any], close: Callable[[], None]) -> None:
-        self._read = read
-        self._close = close
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turnlane-reader")
-
-    async def read(self, view: Callable[[Views], T]) -> T:
-        seen: T = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, view)
-        return seen
-
-    def close(self) -> None:
-        self._thread.submit(self._close)
-        self._thread.shutdown()
-
-
-class Views:
+class SqlViews:
     def __init__(self, connection: Connection, sql: Mapping[str, str]) -> None:
         self._execute = connection.execute
         self._sql = sql

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+from turnlane.backends.reader import Reader
 from turnlane.backends.sql.backend import SqlBackend
-from turnlane.backends.sql.views import Reader, Views
-from turnlane.backends.sql.writer import Writer
+from turnlane.backends.sql.views import SqlViews
 from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.store import SqliteStore
 from turnlane.backends.sqlite.tables import SqliteTables
+from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 
@@ -39,9 +40,9 @@ class SqliteBackend(SqlBackend):
     def _open_reader(self) -> Reader:
         connection = file.connect(self.location, reader=True)
 
-        def read(view: Callable[[Views], Any]) -> Any:
+        def read(view: Callable[[Any], Any]) -> Any:
             try:
-                return view(Views(connection, SQL))
+                return view(SqlViews(connection, SQL))
             except sqlite3.Error as error:
                 raise file.explain(error, self.location.path) from error
 

@@ -102,10 +102,10 @@ async def simulate_many(
 
 def throwaway(url: str) -> OpenStore:
     """Stores of that kind that are made for one history and deleted after it."""
-    if url not in {"memory://", "sqlite://"} and not url.startswith(("postgresql://", "postgres://")):
+    if url not in {"memory://", "sqlite://"} and not url.startswith(("postgresql://", "postgres://", "nats://")):
         raise InvalidInput(
             f"{url} may hold what somebody needs; simulate on memory://, sqlite:// (a throwaway file) or the "
-            "postgresql:// URL of a server (a throwaway schema)"
+            "postgresql:// or nats:// URL of a server (a throwaway schema or stream)"
         )
 
     @asynccontextmanager
@@ -128,6 +128,10 @@ async def _urls(url: str, stack: AsyncExitStack) -> Sequence[str]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turnlane-simulation-"))
         # What losing power would lose is not what is simulated here, so nothing waits for the disk.
         return [f"sqlite:///{folder}/store.db?synchronous=off"] * PROCESSES
+    if url.startswith("nats://"):
+        from turnlane.backends.nats.store import throwaway_stream
+
+        return [await stack.enter_async_context(throwaway_stream(url))] * PROCESSES
     from turnlane.backends.postgres.schema import throwaway_schema
 
     return [await stack.enter_async_context(throwaway_schema(url))] * PROCESSES

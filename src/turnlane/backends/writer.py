@@ -19,9 +19,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from turnlane.backends.serving import Taker
-from turnlane.backends.sql.believed import NEVER, Believed
-from turnlane.backends.sql.codec import StoredLane
-from turnlane.backends.sql.rows import SqlRows
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
@@ -46,6 +43,8 @@ CONFLICTS_MAX = 10
 
 TICK_LOOK_MS = 250
 """How often to look whether somebody has made a schedule due."""
+
+NEVER = 1 << 62
 
 TROUBLE_SECONDS = 1.0
 """How long those who wait are left alone after serving them failed."""
@@ -90,10 +89,40 @@ class Group:
 Report = Callable[[Group], None]
 
 
+class Believed(Protocol):
+    """What this process remembers of the store from its last transactions."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Nobody else wrote between the last two transactions of this process, as far as the store can tell."""
+
+    def check(self) -> None:
+        """What another process may have changed is forgotten."""
+
+    def keep(self, lanes: Any, now: int, /) -> None:
+        """Called after the commit, with the lanes that it touched."""
+
+
+class GroupRows(Protocol):
+    """`Rows` of the store, for a group of calls."""
+
+    now: int
+
+    @property
+    def changed(self) -> Iterable[Any]:
+        """Lanes, for `Believed`."""
+
+    def expect_lanes(self, places: Iterable[tuple[Kind, str]], /) -> None: ...
+    def expect_origins(self, wanted: Iterable[tuple[str, str]], /) -> None: ...
+    def flush(self, noted: Sequence[Noted], /) -> None: ...
+
+
 class Store(Protocol):
     """The database, as the writing thread sees it. Nobody else uses it."""
 
-    believed: Believed
+    @property
+    def believed(self) -> Believed: ...
+
     poll_seconds: float
     """How often a process with waiting claims looks whether another process has made a lane due."""
     trouble: tuple[type[Exception], ...]
@@ -103,7 +132,7 @@ class Store(Protocol):
 
     def now(self) -> int: ...
 
-    def transaction(self, before_waiting: Callable[[], None]) -> AbstractContextManager[SqlRows]:
+    def transaction(self, before_waiting: Callable[[], None]) -> AbstractContextManager[GroupRows]:
         """Begin; at the end all is durable, or after an exception nothing has happened."""
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
@@ -130,7 +159,7 @@ class Writer:
         self._hold_until = 0
         self._ticks_at = 0
         """When a schedule is due, or to be looked for again."""
-        self._touched: list[StoredLane] = []
+        self._touched: list[Any] = []
         self._untold: Group | None = None
         """Durable, but not told yet: its answers are worked on while the next group is made durable."""
         self._stopping = False
@@ -211,10 +240,10 @@ class Writer:
 
     def _something_is_due(self) -> bool:
         """Asked when nobody called: has time passed, or another process written, so that a waiting claim is served?"""
-        if not self._waiting:
-            return False
         try:
             self._store.believed.check()
+            if not self._waiting:
+                return False
             self._look_ahead()
         except self._trouble:
             # The next call will meet the same trouble and report it; a look that fails costs only latency.
@@ -296,7 +325,7 @@ class Writer:
             self._tell_untold()
         return self._conclude(calls, *applied)
 
-    def _apply(self, rows: SqlRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
+    def _apply(self, rows: GroupRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
         self._read_ahead(rows, calls)
         # It hands back only lanes that these rows gave it, so each of them knows its row.
         transaction = Transaction(cast("Rows", rows), rows.now, self._limits())
@@ -319,7 +348,7 @@ class Writer:
         return group
 
     @staticmethod
-    def _read_ahead(rows: SqlRows, calls: Sequence[Call]) -> None:
+    def _read_ahead(rows: GroupRows, calls: Sequence[Call]) -> None:
         rows.expect_lanes([place for call in calls for place in call.lanes])
         rows.expect_origins([origin for call in calls for origin in call.origins])
 

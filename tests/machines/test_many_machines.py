@@ -1,4 +1,4 @@
-"""Several backends on one database, as several machines have it: one order, one holder, one count."""
+"""Several backends on one store, as several machines have it: one order, one holder, one count."""
 
 from __future__ import annotations
 
@@ -7,33 +7,44 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-import asyncpg
 import pytest
 from tests.contention import USERS, contend
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
 
 from turnlane.backends.base import Arrival, Backend, open_backend
-from turnlane.backends.postgres import PostgresBackend
-from turnlane.errors import BackendUnavailable, InvalidSettings
+from turnlane.errors import BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.model.limits import Limits
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
-from turnlane.testing.servers import Mode, Postgres
+from turnlane.testing.servers import Mode, Nats, NatsCluster, Postgres
 
 TERM_MS = 60_000
 
-Opens = Callable[..., Awaitable[PostgresBackend]]
+Opens = Callable[[], Awaitable[Backend]]
+
+
+@pytest.fixture(params=["postgres", "postgres without notify", "nats", "nats with three replicas"])
+def store(request: pytest.FixtureRequest) -> str:
+    match request.param:
+        case "postgres":
+            return str(request.getfixturevalue("postgres"))
+        case "postgres without notify":
+            return f"{request.getfixturevalue('postgres')}?notify=false"
+        case "nats":
+            return str(request.getfixturevalue("nats"))
+        case _:
+            cluster: NatsCluster = request.getfixturevalue("nats_cluster")
+            return f"{cluster.url}?replicas=3"
 
 
 @pytest.fixture
-async def opens(postgres: str) -> AsyncIterator[Opens]:
+async def opens(store: str) -> AsyncIterator[Opens]:
     async with AsyncExitStack() as stack:
 
-        async def opened(options: str = "") -> PostgresBackend:
-            backend = open_backend(postgres + options)
-            assert isinstance(backend, PostgresBackend)
+        async def opened() -> Backend:
+            backend = open_backend(store)
             await backend.open()
             stack.push_async_callback(backend.close)
             return backend
@@ -73,7 +84,7 @@ async def test_a_limit_of_the_fleet_is_never_exceeded_by_two_machines_together(o
         machine.limits = Limits(all=3)
     await machines[0].accept([arrival(f"user-{n}", f"m-{n}") for n in range(60)])
 
-    async def work(store: PostgresBackend, worker: str) -> None:
+    async def work(store: Backend, worker: str) -> None:
         nonlocal running, most, done
         await store.join(worker, TERM_MS)
         while done < 60:
@@ -104,37 +115,15 @@ async def test_a_rate_is_shared_by_all_machines(opens: Opens) -> None:
     assert sorted(len(leases) for leases in await asyncio.gather(*claims)) == [0, 1]
 
 
-@pytest.mark.parametrize("options", ["", "?notify=false"])
-async def test_a_waiting_claim_is_served_by_what_another_machine_accepts(opens: Opens, options: str) -> None:
+async def test_a_waiting_claim_is_served_by_what_another_machine_accepts(opens: Opens) -> None:
     """D3: at once where the server tells, and soon where a pool keeps it from telling."""
-    here, there = await opens(options), await opens(options)
+    here, there = await opens(), await opens()
     await here.join("here", TERM_MS)
     waiting = asyncio.create_task(here.claim("here", Kind.TURN, wait=True))
     await there.accept([arrival("alice", "m-1")])
     async with asyncio.timeout(5):
         [lease] = await waiting
     assert lease.key == "desk/alice"
-
-
-async def test_a_store_opens_and_listens_again_though_the_connection_is_lost_before_it_listens(
-    opens: Opens, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_listener, tried = asyncpg.Connection.add_listener, asyncio.Semaphore(0)
-
-    async def lost_the_first_time(connection: asyncpg.Connection, *arguments: object) -> None:
-        tried.release()
-        if was_lost.is_set():
-            await add_listener(connection, *arguments)
-            return
-        was_lost.set()
-        raise asyncpg.InterfaceError("the connection is closed")
-
-    was_lost = asyncio.Event()
-    monkeypatch.setattr(asyncpg.Connection, "add_listener", lost_the_first_time)
-    async with asyncio.timeout(10):
-        await opens()
-        await tried.acquire()
-        await tried.acquire()
 
 
 async def test_a_reader_of_events_misses_none_though_two_machines_write(opens: Opens) -> None:
@@ -147,13 +136,13 @@ async def test_a_reader_of_events_misses_none_though_two_machines_write(opens: O
         while True:
             last_look = over.is_set()
             for stored in await machines[0].events(after=cursor, limit=50):
-                seen.append((stored.event.conversation, stored.event.facts["message"]))
                 cursor = stored.cursor
+                seen.append((stored.event.conversation, stored.event.facts["message"]))
             if last_look and not await machines[0].events(after=cursor, limit=1):
                 return
             await asyncio.sleep(0)
 
-    async def write(machine: PostgresBackend, name: str) -> None:
+    async def write(machine: Backend, name: str) -> None:
         for number in range(150):
             await machine.accept([arrival(f"{name}-{number}", f"{name}-{number}")])
 
@@ -164,34 +153,17 @@ async def test_a_reader_of_events_misses_none_though_two_machines_write(opens: O
     assert len(seen) == len(set(seen)) == 300
 
 
-async def test_the_tables_may_be_made_by_several_at_once_and_in_a_schema_of_their_own(postgres: str) -> None:
-    backends = [open_backend(f"{postgres}?schema=Own%20place") for _ in range(5)]
-    await asyncio.gather(*(backend.open() for backend in backends))
-    await backends[0].accept([arrival("alice", "m-1")])
-    assert [lane.conversation for lane in await backends[1].lanes()] == ["desk/alice"]
-    await asyncio.gather(*(backend.close() for backend in backends))
-
-
-async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:
-    with pytest.raises(BackendUnavailable, match="check that the server runs"):
-        await open_backend("postgresql://postgres@127.0.0.1:1/postgres").open()
-    with pytest.raises(BackendUnavailable, match="password"):
-        await open_backend(postgres.replace("postgres:", "postgres:wrong")).open()
-    with pytest.raises(InvalidSettings, match="notify=true or notify=false"):
-        open_backend(f"{postgres}?notify=perhaps")
-
-
 # The server goes, and comes back
 
 
-@pytest.fixture
-def server() -> Iterator[Postgres]:
-    with Postgres() as server:
+@pytest.fixture(params=[Postgres, Nats])
+def server(request: pytest.FixtureRequest) -> Iterator[Postgres | Nats]:
+    with request.param() as server:
         yield server
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_nothing_is_lost_when_the_server_is_restarted(server: Postgres, mode: Mode) -> None:
+async def test_nothing_is_lost_when_the_server_is_restarted(server: Postgres | Nats, mode: Mode) -> None:
     """What was acknowledged is there; what was not is told so, and works when it is tried again."""
     store = open_backend(server.url)
     await store.open()

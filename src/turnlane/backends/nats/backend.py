@@ -1,0 +1,113 @@
+"""The backend on a stream of NATS JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from turnlane.backends.grouped import GroupedBackend
+from turnlane.backends.nats.link import FAILURES
+from turnlane.backends.nats.store import VERSION, NatsStore, explain
+from turnlane.backends.nats.target import Target
+from turnlane.backends.nats.views import NatsViews
+from turnlane.backends.reader import Reader
+from turnlane.backends.transaction import Transaction
+from turnlane.backends.writer import Writer
+from turnlane.clock import Clock
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 1.0
+"""How often whoever waits for a change looks for one that no hint told of."""
+
+
+class NatsBackend(GroupedBackend):
+    """A group of calls is one atomic batch of records, stored only if all that it was decided on is still so."""
+
+    def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
+        super().__init__(url, clock)
+        self.target = Target(url)
+        self._idle_after_ms = idle_after_ms
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._hear)
+
+        self._store = NatsStore(self.target, self._clock, self._idle_after_ms, heard)
+        await asyncio.to_thread(self._store.open)
+        views = NatsViews(self._store)
+
+        def read(view: Callable[[Any], Any]) -> Any:
+            try:
+                return view(views)
+            except FAILURES as error:
+                raise explain(error, self.target) from error
+
+        self._reader = Reader(read, lambda: None)
+        self._writer = Writer(self._store, self._report, lambda: self.limits)
+        self._writer.start()
+
+    def _hear(self) -> None:
+        self._tell_of_a_change()
+        if self._writer is not None:
+            self._writer.poke()
+
+    async def _read(self, view: Callable[[Any], T]) -> T:
+        """After all that others had written when it was asked for."""
+        await self._call(_catch_up, (self._store,))
+        return await super()._read(view)
+
+    async def busy(self, worker: str) -> Any:
+        """Asked ten times a second: hints are soon enough."""
+        return await super()._read(lambda views: views.busy(worker))
+
+    async def changed(self, within: float) -> bool:
+        here, before = self._change, await self._seen()
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    try:
+                        await asyncio.wait_for(here.wait(), LOOK_SECONDS)
+                        return True
+                    except TimeoutError:
+                        if await self._seen() > before:
+                            return True
+        except TimeoutError:
+            return False
+
+    async def _seen(self) -> int:
+        seen: int = await self._call(_catch_up, (self._store,))
+        return seen
+
+    async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
+        await self._call(Transaction.forget, ("forgotten", [(origins_before, events_before)]))
+        return await self._read(lambda _: self._store.forget(messages_before, events_before))
+
+    async def schema_version(self) -> int:
+        """Of the records; 0 if there is no stream yet."""
+        store = NatsStore(self.target, self._clock, self._idle_after_ms, lambda: None)
+
+        def look() -> int:
+            try:
+                store.link.connect()
+                return VERSION if store.stream_info() is not None else 0
+            except FAILURES as error:
+                raise explain(error, self.target) from error
+            finally:
+                store.close()
+
+        return await asyncio.to_thread(look)
+
+    async def server_settings(self) -> Mapping[str, str]:
+        """What `doctor` judges: whether what is acknowledged is also safe."""
+        return await self._read(lambda _: self._store.server_settings())
+
+
+def _catch_up(_: Transaction, store: NatsStore) -> int:
+    return store.catch_up_now()

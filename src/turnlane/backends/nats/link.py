@@ -1,0 +1,414 @@
+"""The connection to the servers, for threads that wait for each answer: it lives in a thread with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeout
+
+from turnlane.backends.nats.target import Target
+
+T = TypeVar("T")
+
+CONNECT_SECONDS_MAX = 5
+OPEN_SECONDS_MAX = 8.0
+TRIES = 2
+PING_SECONDS = 2
+PINGS_LOST_MAX = 2
+"""A frozen server is noticed after so many pings: nats-py's own default is four minutes."""
+ANSWER_SECONDS_MAX = 2.0
+PATIENCE_SECONDS = 8.0
+"""Longer than an election of a new leader takes, most of the time."""
+ASK_AGAIN_SECONDS = 0.1
+PAGE = 1000
+"""Records that are read with one request."""
+BATCH_MAX = 1000
+"""Records of one atomic batch, at most; a limit of the server."""
+
+WRONG_LAST_SEQUENCE = {10071, 10164}
+WRONG_LAST_ID = 10070
+NEVER_AN_ID = "none"
+DUPLICATE_IN_BATCH = 10201
+BUSY = {10158, 10176, 10210, 10203, 10199}
+"""The same again will do: too many batches are open, one was cut, or a write of the same id is under way."""
+
+
+@dataclass(slots=True)
+class Write:
+    """One record to be stored, and on what condition."""
+
+    subject: str
+    payload: bytes
+    after: int | None = None
+    """Only if this is the last record of its subject. None: whatever is."""
+    id: str | None = None
+    """Only if no record came with this id."""
+    replaces: bool = False
+    """The records before it on this subject go."""
+    headers: dict[str, str] | None = None
+
+    def all_headers(self) -> dict[str, str]:
+        headers = dict(self.headers or {})
+        if self.after is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(self.after)
+        if self.id is not None:
+            headers["Nats-Msg-Id"] = self.id
+        if self.replaces:
+            headers["Nats-Rollup"] = "sub"
+        return headers
+
+
+@dataclass(slots=True)
+class Stored:
+    """One record as it is on the server."""
+
+    subject: str
+    seq: int
+    payload: bytes
+    at: int = 0
+    """In milliseconds, by the server's clock; 0 if nobody asked."""
+
+
+class Refused(Exception):
+    """What was written depended on something that is not so any more: read again, decide again."""
+
+
+class Duplicate(Exception):
+    """One of the ids was used before; `seq`: by that record, if the server says so."""
+
+    def __init__(self, seq: int | None = None) -> None:
+        super().__init__(seq)
+        self.seq = seq
+
+
+class ServerError(Exception):
+    """The server says no, and would again."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{text} ({code})")
+        self.code = code
+
+
+TROUBLE: tuple[type[Exception], ...] = (OSError, TimeoutError, FutureTimeout, asyncio.TimeoutError, NatsError)
+"""The servers cannot be reached, or do not answer."""
+FAILURES: tuple[type[Exception], ...] = (*TROUBLE, ServerError, Refused)
+
+
+class Link:
+    """`connect` first. The blocking calls are for other threads than the one of `on_hint`."""
+
+    def __init__(self, target: Target, on_hint: Callable[[bytes], None], on_reconnect: Callable[[], None]) -> None:
+        self._target = target
+        self._prefix = target.stream
+        self._on_hint = on_hint
+        self._on_reconnect = on_reconnect
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
+        self._client: Client | None = None
+        self._batches = 0
+
+    # The thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def connect(self) -> None:
+        self._thread.start()
+        self.wait_for(self._connect())
+
+    async def _connect(self) -> None:
+        async def reconnected() -> None:
+            self._on_reconnect()
+
+        async def hint(message: Msg) -> None:
+            self._on_hint(message.data)
+
+        errors: list[Exception] = []
+        given_up = asyncio.Event()
+
+        async def note(error: Exception) -> None:
+            """Whoever waits for an answer hears of it; nats-py would print it."""
+            if self._client is None:
+                errors.append(error)
+                if len(errors) > TRIES * len(self._target.servers):
+                    given_up.set()
+
+        options: dict[str, Any] = {}
+        if self._target.creds:
+            options["user_credentials"] = self._target.creds
+        if (tls := self._target.tls()) is not None:
+            options["tls"] = tls
+        connecting = nats.connect(
+            self._target.servers,
+            name="turnlane",
+            no_echo=True,
+            connect_timeout=CONNECT_SECONDS_MAX,
+            allow_reconnect=True,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0.2,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=PINGS_LOST_MAX,
+            error_cb=note,
+            reconnected_cb=reconnected,
+            **options,
+        )
+        # nats-py tries again for ever where TLS fails.
+        client = await _first(connecting, given_up, lambda: ConnectionError(str(errors[-1]) if errors else "no answer"))
+        # Somebody who is there gives a clear answer at once; from now on it is waited for.
+        client.options["max_reconnect_attempts"] = -1
+        self._client = client
+        await client.subscribe(f"{self._prefix}-hint", cb=hint)
+        await client.flush(CONNECT_SECONDS_MAX)
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            with suppress(*TROUBLE):
+                self.wait_for(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            await asyncio.wait_for(self._client.close(), CONNECT_SECONDS_MAX)
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            raise ConnectionError("not connected")
+        return self._client
+
+    @property
+    def max_payload(self) -> int:
+        return self.client.max_payload
+
+    @property
+    def server_version(self) -> tuple[int, int, int]:
+        version = self.client.connected_server_version
+        return version.major, version.minor, version.patch
+
+    # Asking the server
+
+    def api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.wait_for(self._api(path, body))
+
+    async def _api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Asked again while nobody answers, as when a leader is elected: nothing here does harm if it is done twice."""
+        payload = json.dumps(body).encode() if body is not None else b""
+        until = self._loop.time() + PATIENCE_SECONDS
+        while True:
+            try:
+                answer = await self.client.request(f"$JS.API.{path}", payload, timeout=ANSWER_SECONDS_MAX)
+                return _judged(json.loads(answer.data))
+            except (NatsTimeout, NoRespondersError):
+                if self._loop.time() > until:
+                    raise
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+    # Writing
+
+    def write(self, writes: Sequence[Write]) -> int:
+        """All of them or nothing. Returns the sequence of the last; the others are right before it."""
+        return self.wait_for(self._write(writes))
+
+    async def _write(self, writes: Sequence[Write]) -> int:
+        if len(writes) == 1:
+            [only] = writes
+            return await self._publish(only.subject, only.payload, only.all_headers())
+        self._batches += 1
+        name = f"{id(self):x}-{self._batches}-{self._loop.time()}"[-64:]
+        publish = self.client.publish
+        for number, each in enumerate(writes[:-1], 1):
+            headers = each.all_headers()
+            headers["Nats-Batch-Id"], headers["Nats-Batch-Sequence"] = name, str(number)
+            await publish(each.subject, each.payload, headers=headers)
+        last = writes[-1]
+        headers = last.all_headers()
+        headers |= {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(len(writes)), "Nats-Batch-Commit": "1"}
+        return await self._publish(last.subject, last.payload, headers)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
+        answer = await self.client.request(subject, payload, timeout=ANSWER_SECONDS_MAX, headers=headers)
+        said = _judged(json.loads(answer.data))
+        if said.get("duplicate"):
+            raise Duplicate(said["seq"])
+        seq: int = said["seq"]
+        return seq
+
+    def origin_of(self, ids: Sequence[str], subject: str) -> list[int | None]:
+        """The record that came with each id, if one did. Asked by a write that can never be stored."""
+        return self.wait_for(self._all(self._origin_of(id_, subject) for id_ in ids))
+
+    async def _origin_of(self, id_: str, subject: str) -> int | None:
+        headers = {"Nats-Msg-Id": id_, "Nats-Expected-Last-Msg-Id": NEVER_AN_ID}
+        try:
+            await self._publish(subject, b"", headers)
+        except Duplicate as duplicate:
+            return duplicate.seq
+        except ServerError as error:
+            if error.code == WRONG_LAST_ID:
+                return None
+            raise
+        raise ServerError(0, "the server stored what it was asked to refuse")
+
+    @staticmethod
+    async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+        return list(await asyncio.gather(*work))
+
+    def hint(self, payload: bytes) -> None:
+        """To the other processes. It may be lost."""
+        asyncio.run_coroutine_threadsafe(self.client.publish(f"{self._prefix}-hint", payload), self._loop)
+
+    # Reading
+
+    def last(self, subjects: Sequence[str]) -> dict[str, Stored]:
+        """The last record of each subject that has any, by the word of the leader."""
+        found = self.wait_for(self._all(self._last(subject) for subject in subjects))
+        return {stored.subject: stored for stored in found if stored is not None}
+
+    async def _last(self, subject: str) -> Stored | None:
+        return await self._get({"last_by_subj": subject})
+
+    def record(self, seq: int) -> Stored | None:
+        return self.wait_for(self._get({"seq": seq}))
+
+    async def _get(self, which: Mapping[str, Any]) -> Stored | None:
+        try:
+            said = await self._api(f"STREAM.MSG.GET.{self._prefix}", which)
+        except ServerError as error:
+            if error.code == NO_MESSAGE:
+                return None
+            raise
+        message = said["message"]
+        return Stored(message["subject"], message["seq"], _from_base64(message.get("data", "")))
+
+    def following(self, subject: str, seq: int, most: int = PAGE) -> list[Stored]:
+        """Records of the subject (which may have wildcards) from that sequence on, in order."""
+        return self.wait_for(self._following(subject, seq, most))
+
+    async def _following(self, subject: str, seq: int, most: int) -> list[Stored]:
+        wanted = {"seq": max(seq, 1), "batch": most, "next_by_subj": subject, "max_bytes": 16_000_000}
+        found: list[Stored] = []
+        async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
+            headers = message.headers or {}
+            at = _milliseconds(headers["Nats-Time-Stamp"])
+            found.append(Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, at))
+        return found
+
+    async def _answers(self, subject: str, body: Mapping[str, Any]) -> AsyncIterator[Msg]:
+        """Until the server says that there are no more."""
+        client = self.client
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        try:
+            await client.publish(subject, json.dumps(body).encode(), reply=inbox)
+            while True:
+                message = await answers.next_msg(ANSWER_SECONDS_MAX)
+                status = (message.headers or {}).get("Status")
+                if status == "503":
+                    raise NoRespondersError
+                if status is not None:
+                    return
+                yield message
+        finally:
+            await answers.unsubscribe()
+
+    def newest(self, subject: str) -> list[Stored]:
+        """The last record of each subject that matches, oldest first."""
+        return self.wait_for(self._newest(subject))
+
+    async def _newest(self, subject: str) -> list[Stored]:
+        config = {
+            "ack_policy": "none",
+            "deliver_policy": "last_per_subject",
+            "filter_subject": subject,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 60_000_000_000,
+        }
+        made = await self._api(f"CONSUMER.CREATE.{self._prefix}", {"stream_name": self._prefix, "config": config})
+        name, pending = made["name"], made.get("num_pending", 0)
+        found: list[Stored] = []
+        try:
+            while pending > 0:
+                wanted = {"batch": min(pending, PAGE), "no_wait": True}
+                page = [
+                    _delivered(message)
+                    async for message in self._pulled(f"$JS.API.CONSUMER.MSG.NEXT.{self._prefix}.{name}", wanted)
+                ]
+                if not page:
+                    break
+                pending -= len(page)
+                found += page
+        finally:
+            await self._api(f"CONSUMER.DELETE.{self._prefix}.{name}")
+        return found
+
+    async def _pulled(self, subject: str, wanted: Mapping[str, Any]) -> AsyncIterator[Msg]:
+        left = wanted["batch"]
+        async for message in self._answers(subject, wanted):
+            yield message
+            left -= 1
+            if not left:
+                return
+
+
+NO_MESSAGE = 10037
+
+
+async def _first(work: Coroutine[Any, Any, T], given_up: asyncio.Event, why: Callable[[], Exception]) -> T:
+    """What comes of it, unless it is given up, or takes too long."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(given_up.wait())
+    done, _ = await asyncio.wait({doing, waiting}, timeout=OPEN_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if doing in done:
+        return doing.result()
+    doing.cancel()
+    raise why()
+
+
+def _judged(said: dict[str, Any]) -> dict[str, Any]:
+    error = said.get("error")
+    if error is None:
+        return said
+    code, text = error.get("err_code", error.get("code", 0)), error.get("description", "")
+    if code in WRONG_LAST_SEQUENCE or code in BUSY:
+        raise Refused(text)
+    if code == DUPLICATE_IN_BATCH:
+        raise Duplicate
+    raise ServerError(code, text)
+
+
+def _delivered(message: Msg) -> Stored:
+    metadata = message.metadata
+    return Stored(message.subject, metadata.sequence.stream, message.data, int(metadata.timestamp.timestamp() * 1000))
+
+
+def _milliseconds(stamp: str) -> int:
+    from datetime import datetime
+
+    head, _, fraction = stamp.rstrip("Z").partition(".")
+    whole = datetime.fromisoformat(f"{head}+00:00").timestamp()
+    return int(whole) * 1000 + int((fraction + "000")[:3])
+
+
+def _from_base64(text: str) -> bytes:
+    from base64 import b64decode
+
+    return b64decode(text)

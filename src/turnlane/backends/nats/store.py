@@ -1,0 +1,599 @@
+"""The stream as the writing thread uses it: decide on what is known, then store it if that was true."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from turnlane.backends.nats.codec import Policies, decode, encode, message_id
+from turnlane.backends.nats.conversation import Conversation
+from turnlane.backends.nats.link import (
+    BATCH_MAX,
+    FAILURES,
+    PAGE,
+    TROUBLE,
+    Duplicate,
+    Link,
+    Refused,
+    ServerError,
+    Stored,
+    Write,
+)
+from turnlane.backends.nats.rows import NatsRows, Unit
+from turnlane.backends.nats.shelf import Shelf, Subjects
+from turnlane.backends.nats.target import Target
+from turnlane.clock import Clock, SystemClock
+from turnlane.errors import BackendError, BackendUnavailable, SchemaMismatch
+from turnlane.model.lane import Kind
+from turnlane.model.policy import tenant_of
+from turnlane.model.schedule import key_of
+
+VERSION = 1
+"""Of the records. A stream says in its metadata which one it has."""
+POLL_SECONDS = 1.0
+"""How often a process with waiting claims asks whether it has missed a hint."""
+POLL_SECONDS_BY_HAND = 0.025
+GAP_SECONDS = 0.05
+"""How long hints may come out of order before what is between them is read."""
+CLOCK_SECONDS = 30.0
+CONFLICT_SECONDS = 0.003
+SCHEDULES = key_of("")
+SERVER_MIN = (2, 12, 0)
+"""With atomic batches."""
+NO_STREAM = 10059
+NAME_IN_USE = 10058
+NOT_ENOUGH_PEERS = {10005, 10074}
+
+
+class Again(Exception):
+    """Somebody else was first, and now it is known what they wrote."""
+
+
+def explain(error: Exception, target: Target) -> Exception:
+    """The error that callers see: whether to try again, and what an operator does about it."""
+    if isinstance(error, TROUBLE):
+        advice = "check that the servers run with JetStream, and that the URL, user and password are right"
+        return BackendUnavailable(f"{target.name}: {advice} ({str(error) or type(error).__name__})")
+    if isinstance(error, Again):
+        return BackendUnavailable(f"{target.name}: others write the same conversations again and again; try again")
+    if isinstance(error, (ServerError, Refused)):
+        return BackendUnavailable(f"{target.name}: the server refuses it ({error})")
+    return error
+
+
+class Known:
+    """What the writing thread asks of whoever remembers: nothing is believed longer than it can be checked."""
+
+    is_alone = False
+
+    def __init__(self, store: NatsStore) -> None:
+        self._store = store
+
+    def check(self) -> None:
+        self._store.catch_up(look=True)
+
+    def keep(self, _: Sequence[Any], now: int) -> None:
+        self._store.shelf.sweep(now)
+
+
+class Seen:
+    """Which records this process has heard of, up to where without a gap."""
+
+    def __init__(self) -> None:
+        self.to = 0
+        self._beyond: dict[int, int] = {}
+        self.gap_since: float | None = None
+
+    def add(self, first: int, last: int, now: float) -> None:
+        if last > self.to:
+            self._beyond[min(first, last)] = max(last, self._beyond.get(first, 0))
+        for start in sorted(self._beyond):
+            if start > self.to + 1:
+                break
+            self.to = max(self.to, self._beyond.pop(start))
+        self.gap_since = None if not self._beyond else self.gap_since or now
+
+    def up_to(self, seq: int) -> None:
+        self.to = max(self.to, seq)
+        self._beyond = {first: last for first, last in self._beyond.items() if last > self.to}
+        if not self._beyond:
+            self.gap_since = None
+
+
+class NatsStore:
+    trouble: tuple[type[Exception], ...] = FAILURES
+    conflict: tuple[type[Exception], ...] = (Again,)
+
+    def __init__(self, target: Target, clock: Clock, idle_after_ms: int, wake: Callable[[], None]) -> None:
+        self._target = target
+        self._clock = clock
+        self._by_hand = not isinstance(clock, SystemClock)
+        """A test turns the clock: nothing shall depend on when a hint arrives."""
+        self.poll_seconds = POLL_SECONDS_BY_HAND if self._by_hand else POLL_SECONDS
+        self._ahead = 0
+        self._clock_read_at: float | None = None
+        self._real = SystemClock()
+        """Hints arrive in real time, whatever clock a test turns."""
+        self._wake = wake
+        self._me = clock.token()
+        self._groups = 0
+        self._hints: deque[bytes] = deque()
+        self._reconnected = threading.Event()
+        self.subjects = Subjects(target.stream)
+        self.policies = Policies(self._load_policy)
+        self.shelf = Shelf(self.subjects, self.policies, idle_after_ms)
+        self.believed = Known(self)
+        self._seen = Seen()
+        self._looked_at = 0.0
+        self.link = Link(target, self._hear, self._reconnect)
+
+    # Opening
+
+    def open(self) -> None:
+        try:
+            self.link.connect()
+            self._make_stream()
+            self._start()
+        except FAILURES as error:
+            self.link.close()
+            raise explain(error, self._target) from error
+        except BaseException:  # whatever it was, its thread must not stay; it is raised again
+            self.link.close()
+            raise
+
+    def _make_stream(self) -> None:
+        stream = self._target.stream
+        if self.link.server_version < SERVER_MIN:
+            there, needed = (".".join(map(str, version)) for version in (self.link.server_version, SERVER_MIN))
+            raise BackendError(f"{self._target.name}: the server is NATS {there}; {needed} or newer is needed")
+        info = self.stream_info()
+        if info is None:
+            try:
+                info = self.link.api(f"STREAM.CREATE.{stream}", self._stream_config())
+            except ServerError as error:
+                if error.code in NOT_ENOUGH_PEERS:
+                    wanted = f"replicas={self._target.replicas} needs as many servers in one cluster"
+                    raise BackendUnavailable(f"{self._target.name}: {wanted} ({error})") from error
+                info = self.stream_info()
+                if info is None:
+                    raise
+        found = int(info["config"].get("metadata", {}).get("turnlane", 0))
+        if found > VERSION:
+            raise SchemaMismatch(
+                f"the stream's records are of version {found}, this code knows {VERSION}; install a newer turnlane"
+            )
+        if found == 0:
+            raise BackendError(
+                f"{self._target.name}: the stream {stream} is not Turnlane's; choose another with ?stream="
+            )
+
+    def stream_info(self) -> dict[str, Any] | None:
+        try:
+            return self.link.api(f"STREAM.INFO.{self._target.stream}")
+        except ServerError as error:
+            if error.code == NO_STREAM:
+                return None
+            raise
+
+    def _stream_config(self) -> dict[str, Any]:
+        return {
+            "name": self._target.stream,
+            "subjects": [self.subjects.everything],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._target.replicas,
+            "discard": "new",
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_rollup_hdrs": True,
+            "duplicate_window": self._target.dedupe_days * 86_400_000_000_000,
+            "metadata": {"turnlane": str(VERSION)},
+        }
+
+    def _start(self) -> None:
+        """Whatever is written from now on is heard of; what was before is read."""
+        self._read_clock()
+        last = self.last_seq()
+        for stored in self.link.newest(self.subjects.everything):
+            self._learn(stored)
+        self._seen.up_to(last)
+
+    def _learn(self, stored: Stored) -> None:
+        digest = self.subjects.digest(stored.subject)
+        if digest is None:
+            self.shelf.learn(stored)
+
+    def last_seq(self) -> int:
+        info = self.stream_info()
+        if info is None:
+            raise BackendError(
+                f"{self._target.name}: the stream is gone; restore it, or start anew with `turnlane migrate`"
+            )
+        last: int = info["state"]["last_seq"]
+        return last
+
+    # Time
+
+    def now(self) -> int:
+        return self._clock.now() + self._ahead
+
+    def _read_clock(self) -> None:
+        """All machines go by the server's clock. A test has its own."""
+        if self._by_hand:
+            return
+        if self._clock_read_at is None or self._clock.monotonic() - self._clock_read_at > CLOCK_SECONDS:
+            before = self._clock.now()
+            info = self.stream_info()
+            if info is not None and "ts" in info:
+                theirs = _milliseconds(info["ts"])
+                self._ahead = theirs - (before + self._clock.now()) // 2
+            self._clock_read_at = self._clock.monotonic()
+
+    # What others write
+
+    def _hear(self, payload: bytes) -> None:
+        self._hints.append(payload)
+        self._wake()
+
+    def _reconnect(self) -> None:
+        self._reconnected.set()
+        self._wake()
+
+    def catch_up(self, *, look: bool = False) -> None:
+        """Take in the hints. `look`: ask whether one is missing, now and then."""
+        now = self._real.monotonic()
+        while self._hints:
+            self._take_in(self._hints.popleft(), now)
+        gap = self._seen.gap_since
+        missed = self._reconnected.is_set() or (gap is not None and now - gap > GAP_SECONDS)
+        if missed or (look and now - self._looked_at >= POLL_SECONDS):
+            self._reconnected.clear()
+            self._looked_at = now
+            self._read_what_was_missed()
+
+    def catch_up_now(self) -> int:
+        """With all that is stored. Returns up to where."""
+        self.catch_up()
+        self._read_what_was_missed()
+        return self._seen.to
+
+    def _take_in(self, payload: bytes, now: float) -> None:
+        first, last, conversations, values = decode(payload)
+        for key, seq, state in conversations:
+            self.shelf.learn_conversation(key, seq, state)
+        for subject, seq, value in values:
+            self.shelf.learn_value(subject, value, seq)
+        self._seen.add(first, last, now)
+
+    def _read_what_was_missed(self) -> None:
+        last = self.last_seq()
+        while self._seen.to < last:
+            page = self.link.following(self.subjects.everything, self._seen.to + 1, PAGE)
+            for stored in page:
+                self._learn(stored)
+            self._seen.up_to(page[-1].seq if len(page) == PAGE else last)
+
+    # Reading
+
+    def load(self, keys: Sequence[str]) -> None:
+        subjects = {self.subjects.conversation(key): key for key in keys}
+        found = self.link.last(list(subjects))
+        for subject, key in subjects.items():
+            stored = found.get(subject)
+            here = Conversation(key) if stored is None else self._opened(key, stored)
+            self.shelf.keep(here, self.now())
+
+    def _opened(self, key: str, last: Stored) -> Conversation:
+        record = decode(last.payload)
+        here = Conversation(key, whole=False)
+        since = record.get("f")
+        if since is not None:
+            self._replay(here, since, last.seq)
+        here.apply(record, last.seq, self.policies)
+        return here
+
+    def load_whole(self, key: str) -> Conversation:
+        here = Conversation(key)
+        last = self.link.last([self.subjects.conversation(key)])
+        for stored in last.values():
+            self._replay(here, 1, stored.seq)
+            here.apply(decode(stored.payload), stored.seq, self.policies)
+        return here
+
+    def _replay(self, here: Conversation, since: int, until: int) -> None:
+        """Apply its records from `since` on, but for the last one."""
+        subject, seq = self.subjects.conversation(here.key), since
+        while True:
+            page = self.link.following(subject, seq, PAGE)
+            for stored in page:
+                if stored.seq < until:
+                    here.apply(decode(stored.payload), stored.seq, self.policies)
+            if len(page) < PAGE or page[-1].seq >= until:
+                return
+            seq = page[-1].seq + 1
+
+    def load_value(self, subject: str) -> tuple[Any, int]:
+        stored = self.link.last([subject]).get(subject)
+        return (None, 0) if stored is None else (decode(stored.payload), stored.seq)
+
+    def _load_policy(self, digest: str) -> bytes:
+        subject = self.subjects.policy(digest)
+        stored = self.link.last([subject]).get(subject)
+        if stored is None:
+            raise BackendError(f"{self._target.name}: a policy that lanes follow is not there ({digest})")
+        return stored.payload
+
+    # Writing
+
+    @contextmanager
+    def transaction(self, before_waiting: Callable[[], None]) -> Iterator[NatsRows]:
+        self._read_clock()
+        if self._by_hand:
+            self.catch_up_now()
+        self.catch_up()
+        self._groups += 1
+        rows = NatsRows(self.shelf, self, self.now(), f"{self._me}-{self._groups}")
+        yield rows
+        before_waiting()
+        self._store(rows)
+
+    def _store(self, rows: NatsRows) -> None:
+        self._store_policies()
+        for units in _cut(rows.units):
+            self._store_units(units, rows)
+        for origin, place in rows.moved.items():
+            self.shelf.remember_origin(origin, *place)
+
+    def _store_policies(self) -> None:
+        """Before anything that refers to them. Twice does no harm."""
+        for digest, text in list(self.policies.new.items()):
+            seq = self.link.write([Write(self.subjects.policy(digest), text, replaces=True)])
+            self._seen.add(seq, seq, self._real.monotonic())
+            del self.policies.new[digest]
+
+    def _store_units(self, units: Sequence[Unit], rows: NatsRows) -> None:
+        writes = [write for unit in units for write in unit.writes]
+        self._check_sizes(writes)
+        try:
+            last = self.link.write(writes)
+        except Refused as error:
+            # Of several who try the same at the same moment, one should be first the next time.
+            time.sleep(self._clock.random() * CONFLICT_SECONDS)
+            self._refresh(units)
+            raise Again from error
+        except Duplicate as error:
+            self._learn_origins(rows)
+            raise Again from error
+        except TROUBLE as error:
+            stored = self._was_stored(units, len(writes))
+            if stored is None:
+                raise Again from error
+            last = stored
+        self._conclude(units, last - len(writes) + 1, last)
+
+    def _check_sizes(self, writes: Sequence[Write]) -> None:
+        most = self.link.max_payload
+        for write in writes:
+            if len(write.payload) > most - 1024:
+                too_much = f"{len(write.payload)} bytes in one record, and the server's max_payload is {most}"
+                raise ValueError(f"NATS cannot hold it: {too_much}; raise it there, or send less at once")
+
+    def _conclude(self, units: Sequence[Unit], first: int, last: int) -> None:
+        """It is stored: now it may be believed, and told."""
+        seq, now = first, self.now()
+        told: list[Any] = []
+        values: list[Any] = []
+        for unit in units:
+            begins, seq = seq, seq + len(unit.writes)
+            here = unit.conversation
+            if here is not None and unit.change is not None:
+                here.written_as(begins, unit.change.added)
+                here.seq = seq - 1
+                self.shelf.keep(here, now)
+                told.append((here.key, here.seq, here.state(self.policies)))
+            elif unit.value is not None:
+                subject = unit.writes[0].subject
+                self.shelf.learn_value(subject, unit.value, begins)
+                values.append((subject, begins, unit.value))
+        self._seen.add(first, last, self._real.monotonic())
+        self.link.hint(encode((first, last, told, values)))
+
+    def _refresh(self, units: Sequence[Unit]) -> None:
+        """Somebody else wrote one of these meanwhile."""
+        subjects = [unit.writes[0].subject for unit in units if unit.writes[0].after is not None]
+        found = self.link.last(subjects)
+        for unit in units:
+            if unit.conversation is not None:
+                self.shelf.drop(unit.conversation.key)
+        for stored in found.values():
+            self.shelf.learn(stored)
+
+    def _was_stored(self, units: Sequence[Unit], writes: int) -> int | None:
+        """No answer came. The sequence of the last record, if all was stored nevertheless."""
+        place = 0
+        for unit in units:
+            place += len(unit.writes)
+            if unit.conversation is not None:
+                subject = unit.writes[-1].subject
+                found = self.link.last([subject]).get(subject)
+                if found is not None and decode(found.payload).get("b") == unit.conversation.batch:
+                    return found.seq - place + writes
+                break
+        self._refresh(units)
+        return None
+
+    def _learn_origins(self, rows: NatsRows) -> None:
+        """The server knows one of the messages: find out which, and where it is."""
+        origins = list(rows.moved)
+        named = [message_id(*origin, self.shelf.times_forgotten.get(origin, 0)) for origin in origins]
+        subject = self.subjects.conversation(rows.moved[origins[0]][0])
+        for origin, seq in zip(origins, self.link.origin_of(named, subject), strict=True):
+            if seq is None:
+                continue
+            place = self._place_of(origin, seq)
+            if place is None:
+                self.shelf.times_forgotten[origin] = self.shelf.times_forgotten.get(origin, 0) + 1
+            else:
+                self.shelf.remember_origin(origin, *place)
+
+    def find_origin(self, origin: tuple[str, str]) -> tuple[str, int] | None:
+        """Where the message is that came under this id."""
+        known = self.shelf.origins.get(origin)
+        if known is not None:
+            return known
+        for times in range(self.shelf.times_forgotten.get(origin, 0) + 1):
+            [seq] = self.link.origin_of([message_id(*origin, times)], self.subjects.conversation(""))
+            place = None if seq is None else self._place_of(origin, seq)
+            if place is not None:
+                return place
+        return None
+
+    def _place_of(self, origin: tuple[str, str], seq: int) -> tuple[str, int] | None:
+        stored = self.link.record(seq)
+        key = None if stored is None else self.subjects.key(stored.subject)
+        if key is None:
+            return None
+        forgotten = self._forgotten[0]
+        for message in self.load_whole(key).messages.values():
+            if (message.channel, message.origin_id) == origin and message.accepted_at >= forgotten:
+                return key, message.seq
+        return None
+
+    # Forgetting
+
+    @property
+    def _forgotten(self) -> tuple[int, int]:
+        """Before which times ids of messages, and events, are as if they had never been."""
+        (origins, events), _ = self.shelf.values.get(self.subjects.other("forgotten"), ((0, 0), 0))
+        return origins, events
+
+    @property
+    def events_forgotten_before(self) -> int:
+        return self._forgotten[1]
+
+    def forget(self, messages_before: int, events_before: int) -> int:
+        """Cut the logs of conversations where nothing is needed any more. Returns how many records went."""
+        whole = self._stored_before(messages_before)
+        gone = self._purge(self.subjects.events, self._stored_before(events_before))
+        for subject, records in self._records_of_conversations().items():
+            if records > 1:
+                last = self.link.last([subject])[subject]
+                gone += self._purge(subject, min(whole, decode(last.payload).get("f", last.seq), last.seq))
+        for worker in self._workers_long_dead(events_before):
+            gone += self._purge(self.subjects.other("worker", worker), self.last_seq() + 1)
+        return gone
+
+    def _workers_long_dead(self, before: int) -> list[str]:
+        rows = self.shelf.workers.copy().values()
+        return [row.id for row in rows if not row.live and row.alive_until < before and row.id not in self.shelf.held]
+
+    def _records_of_conversations(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        while True:
+            wanted = {"subjects_filter": self.subjects.conversations, "offset": len(found)}
+            info = self.link.api(f"STREAM.INFO.{self._target.stream}", wanted)
+            page = info["state"].get("subjects") or {}
+            found |= page
+            if not page or len(found) >= info.get("total", 0):
+                return found
+
+    def conversations_stored(self) -> int:
+        keys = map(self.subjects.key, self._records_of_conversations())
+        return sum(1 for key in keys if key is not None and not key.startswith(SCHEDULES))
+
+    def _purge(self, subject: str, before: int) -> int:
+        if before <= 1:
+            return 0
+        wanted = {"filter": subject, "seq": before}
+        purged: int = self.link.api(f"STREAM.PURGE.{self._target.stream}", wanted).get("purged", 0)
+        return purged
+
+    def _stored_before(self, time: int) -> int:
+        """The first record that was not written before this time."""
+        info = self.stream_info()
+        low, high = (1, 1) if info is None else (info["state"]["first_seq"], info["state"]["last_seq"] + 1)
+        while low < high:
+            middle = (low + high) // 2
+            following = self._first_dated(middle, high)
+            if following is None or following[1] >= time:
+                high = middle
+            else:
+                low = following[0] + 1
+        return low
+
+    def _first_dated(self, seq: int, until: int) -> tuple[int, int] | None:
+        """The next record of a conversation or of events, and when it was written."""
+        while seq < until:
+            for stored in self.link.following(self.subjects.everything, seq, 20):
+                seq = stored.seq
+                if seq < until and self.subjects.is_dated(stored.subject):
+                    return seq, decode(stored.payload)["at"]
+            seq += 1
+        return None
+
+    # What an operator should know
+
+    def server_settings(self) -> dict[str, str]:
+        info = self.stream_info() or {}
+        return {
+            "server": "NATS",
+            "server_version": ".".join(map(str, self.link.server_version)),
+            "replicas": str(info.get("config", {}).get("num_replicas", 0)),
+        }
+
+    # Waiting
+
+    def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        self.catch_up()
+        held = self.shelf.values.get(self.subjects.other("holds"), ({}, 0))[0]
+        dues = [
+            max(line[0][0], held.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
+            for kind in kinds
+            for queue, line in self.shelf.due[kind].items()
+        ]
+        return min(dues, default=None)
+
+    def explain(self, error: Exception) -> Exception:
+        return explain(error, self._target)
+
+    def close(self) -> None:
+        self.link.close()
+
+
+@asynccontextmanager
+async def throwaway_stream(url: str) -> AsyncIterator[str]:
+    """A URL of the same servers whose stream is nobody else's, and gone afterwards."""
+    name = f"throwaway_{SystemClock().token()}"
+    mine = f"{url}{'&' if '?' in url else '?'}stream={name}"
+    yield mine
+    link = Link(Target(mine), lambda _: None, lambda: None)
+    try:
+        await asyncio.to_thread(link.connect)
+        await asyncio.to_thread(link.api, f"STREAM.DELETE.{name}")
+    finally:
+        await asyncio.to_thread(link.close)
+
+
+def _cut(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
+    """Into batches that the server takes. Whatever one transaction does to one conversation stays together."""
+    batch: list[Unit] = []
+    size = 0
+    for unit in units:
+        if batch and size + len(unit.writes) > BATCH_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(unit)
+        size += len(unit.writes)
+    if batch:
+        yield batch
+
+
+def _milliseconds(stamp: str) -> int:
+    from turnlane.backends.nats.link import _milliseconds as parse
+
+    return parse(stamp)

@@ -1,0 +1,214 @@
+"""What is seen: read from the stream, and from what this process knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from turnlane.backends.nats.codec import decode, lane_from
+from turnlane.backends.nats.conversation import Conversation
+from turnlane.backends.nats.link import Stored
+from turnlane.backends.nats.store import NatsStore
+from turnlane.backends.reader import EVENTS_PER_ROW_MAX
+from turnlane.backends.rows import WorkerRow
+from turnlane.model.delivery import DeliveryState
+from turnlane.model.event import event_of
+from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane, LaneState
+from turnlane.model.message import Message, channel_of
+from turnlane.model.question import QuestionView
+from turnlane.model.view import (
+    Busy,
+    Counts,
+    DeadLetter,
+    DeliveryView,
+    LaneView,
+    Lock,
+    ScheduleView,
+    StoredEvent,
+    Story,
+    WorkerView,
+)
+
+LAST_EVENTS = 1000
+"""How far back the last event is looked for at once."""
+
+
+class NatsViews:
+    def __init__(self, store: NatsStore) -> None:
+        self._store = store
+        self._shelf = store.shelf
+
+    def version(self) -> int:
+        return self._store.last_seq()
+
+    # Conversations
+
+    def _all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """How each one stands, in the order of their last change."""
+        for stored in self._store.link.newest(self._store.subjects.conversations):
+            key = self._store.subjects.key(stored.subject)
+            if key is not None:
+                yield key, decode(stored.payload)
+
+    def _lanes(self) -> Iterator[Lane]:
+        for key, record in self._all():
+            for packed in record.get("l", ()):
+                yield lane_from(packed, key, self._store.policies)
+
+    def _whole(self, key: str) -> Conversation:
+        return self._store.load_whole(key)
+
+    def lanes(
+        self, *, kind: Kind, state: LaneState | None, channel: str | None, limit: int, now: int
+    ) -> list[LaneView]:
+        views = [
+            LaneView.of(lane, now)
+            for lane in self._lanes()
+            if lane.kind is kind and channel in (None, channel_of(lane.key))
+        ]
+        return [view for view in views if state is None or view.state == state][:limit]
+
+    def story(self, conversation: str, limit: int, now: int) -> Story | None:
+        here = self._whole(conversation)
+        return here.story(limit, now) if here.lanes else None
+
+    def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
+        return self._store.find_origin((channel, origin_id))
+
+    def deliveries(self, conversation: str, after: int, limit: int) -> list[DeliveryView]:
+        return [view for view in self._whole(conversation).deliveries() if view.seq > after][:limit]
+
+    def delivery(self, id: str) -> DeliveryView | None:
+        """Looked for where it is likely to be, and last among all that was ever sent."""
+        likely = [*self._shelf.failures.copy(), *(key for kind, key in self._shelf.active.copy() if kind is OUT)]
+        for key in dict.fromkeys([*likely, *(key for key, _ in self._all())]):
+            found = next((view for view in self._whole(key).deliveries() if view.id == id), None)
+            if found is not None:
+                return found
+        return None
+
+    def outbox(self, state: DeliveryState, limit: int) -> list[DeliveryView]:
+        if state == "queued":
+            keys = [key for (kind, key), lane in self._shelf.active.copy().items() if kind is OUT and lane.pending]
+        elif state == "failed":
+            keys = [key for key, (_, failed) in self._shelf.failures.copy().items() if failed]
+        else:
+            keys = [key for key, _ in self._all()]
+        found = [view for key in keys for view in self._whole(key).deliveries() if view.state == state]
+        return sorted(found, key=lambda view: (view.settled_at or view.queued_at, view.conversation, view.seq))[:limit]
+
+    def dead_letters(self, conversation: str | None, limit: int) -> list[DeadLetter]:
+        keys = [key for key, (dead, _) in self._shelf.failures.copy().items() if dead]
+        found = []
+        for key in keys if conversation is None else [conversation]:
+            here = self._whole(key)
+            dead = [turn for turn in here.turns.values() if turn.outcome == "dead_letter"]
+            found += [DeadLetter(turn, here.messages_of(turn)) for turn in dead]
+        return sorted(found, key=lambda each: (each.turn.ended_at, each.turn.conversation, each.turn.number))[-limit:]
+
+    def questions(self, conversation: str, limit: int) -> list[QuestionView]:
+        return [asked for _, asked in sorted(self._whole(conversation).questions.items())][-limit:]
+
+    def waiting(self, conversation: str) -> list[Message]:
+        here = self._whole(conversation)
+        lane = here.lanes.get(TURN)
+        return [] if lane is None else [here.messages[place] for place in lane.waiting_places]
+
+    # The fleet
+
+    def locks(self) -> list[Lock]:
+        held = [lane for lane in self._shelf.active.copy().values() if lane.owner is not None]
+        workers = self._shelf.workers.copy()
+        return [
+            Lock(
+                lane.key,
+                lane.kind,
+                lane.owner or "",
+                lane.epoch,
+                lane.claimed_at or 0,
+                _alive_until(workers, lane),
+            )
+            for lane in held
+        ]
+
+    def busy(self, worker: str) -> list[Busy]:
+        lanes = [self._shelf.active.get(place) for place in list(self._shelf.held.get(worker, ()))]
+        return [
+            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
+            for lane in lanes
+            if lane is not None and lane.kind is TURN and lane.owner == worker
+        ]
+
+    def workers(self) -> list[WorkerView]:
+        rows = sorted(self._shelf.workers.copy().items())
+        return [WorkerView(id_, row.live, row.alive_until, len(self._shelf.held.get(id_, ()))) for id_, row in rows]
+
+    def schedules(self, now: int) -> list[ScheduleView]:
+        lanes = [lane for lane in self._lanes() if lane.kind is TICK and lane.rare.schedule is not None]
+        return [ScheduleView.of(lane, now) for lane in sorted(lanes, key=lambda lane: lane.key)]
+
+    def counts(self, now: int) -> Counts:
+        active = list(self._shelf.active.copy().values())
+        turns = [lane for lane in active if lane.kind is TURN]
+        states: dict[str, int] = {}
+        for lane in turns:
+            states[lane.state(now)] = states.get(lane.state(now), 0) + 1
+        idle = self._store.conversations_stored() - len(turns)
+        if idle > 0:
+            states["idle"] = states.get("idle", 0) + idle
+        failures = self._shelf.failures.copy().values()
+        due = [lane.due_at for lane in active if lane.due_at is not None]
+        return Counts(
+            lanes=states,
+            messages_waiting=sum(lane.pending for lane in turns),
+            deliveries_waiting=sum(lane.pending for lane in active if lane.kind is OUT),
+            deliveries_failed=sum(failed for _, failed in failures),
+            dead_letters=sum(dead for dead, _ in failures),
+            locks=sum(1 for lane in active if lane.owner is not None),
+            workers_live=sum(1 for row in self._shelf.workers.copy().values() if row.live),
+            oldest_due_at=min(due, default=None),
+        )
+
+    def configuration(self) -> dict[str, str]:
+        return {name: value for name, (value,) in self._shelf.values_of("setting").items() if value is not None}
+
+    # Events
+
+    def events(self, after: int, limit: int) -> list[StoredEvent]:
+        if after < 0:
+            return self._last_event()
+        found: list[StoredEvent] = []
+        seq = max(after // EVENTS_PER_ROW_MAX, 1)
+        while len(found) < limit:
+            page = self._store.link.following(self._store.subjects.everything, seq)
+            found += [event for stored in page for event in self._events_of(stored) if event.cursor > after]
+            if not page:
+                break
+            seq = page[-1].seq + 1
+        return found[:limit]
+
+    def _last_event(self) -> list[StoredEvent]:
+        last = self._store.last_seq()
+        for back in (10, LAST_EVENTS, last):
+            page = self._store.link.following(self._store.subjects.everything, max(last - back, 1))
+            found = [event for stored in page for event in self._events_of(stored)]
+            if found:
+                return found[-1:]
+        return []
+
+    def _events_of(self, stored: Stored) -> list[StoredEvent]:
+        if not self._store.subjects.is_dated(stored.subject):
+            return []
+        record = decode(stored.payload)
+        at = record["at"]
+        if at < self._store.events_forgotten_before:
+            return []
+        return [
+            StoredEvent(stored.seq * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
+            for place, noted in enumerate(record.get("e", ()))
+        ]
+
+
+def _alive_until(workers: dict[str, WorkerRow], lane: Lane) -> int | None:
+    row = workers.get(lane.owner or "")
+    return None if row is None else row.alive_until

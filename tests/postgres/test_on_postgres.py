@@ -1,0 +1,71 @@
+"""What is Postgres's own: listening, schemas, its URL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import asyncpg
+import pytest
+from tests.sqlite.arrivals import arrival
+
+from turnlane.backends.base import open_backend
+from turnlane.backends.postgres import PostgresBackend
+from turnlane.errors import BackendUnavailable, InvalidSettings
+
+TERM_MS = 60_000
+
+Opens = Callable[..., Awaitable[PostgresBackend]]
+
+
+@pytest.fixture
+async def opens(postgres: str) -> AsyncIterator[Opens]:
+    async with AsyncExitStack() as stack:
+
+        async def opened(options: str = "") -> PostgresBackend:
+            backend = open_backend(postgres + options)
+            assert isinstance(backend, PostgresBackend)
+            await backend.open()
+            stack.push_async_callback(backend.close)
+            return backend
+
+        yield opened
+
+
+async def test_a_store_opens_and_listens_again_though_the_connection_is_lost_before_it_listens(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_listener, tried = asyncpg.Connection.add_listener, asyncio.Semaphore(0)
+
+    async def lost_the_first_time(connection: asyncpg.Connection, *arguments: object) -> None:
+        tried.release()
+        if was_lost.is_set():
+            await add_listener(connection, *arguments)
+            return
+        was_lost.set()
+        raise asyncpg.InterfaceError("the connection is closed")
+
+    was_lost = asyncio.Event()
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", lost_the_first_time)
+    async with asyncio.timeout(10):
+        await opens()
+        await tried.acquire()
+        await tried.acquire()
+
+
+async def test_the_tables_may_be_made_by_several_at_once_and_in_a_schema_of_their_own(postgres: str) -> None:
+    backends = [open_backend(f"{postgres}?schema=Own%20place") for _ in range(5)]
+    await asyncio.gather(*(backend.open() for backend in backends))
+    await backends[0].accept([arrival("alice", "m-1")])
+    assert [lane.conversation for lane in await backends[1].lanes()] == ["desk/alice"]
+    await asyncio.gather(*(backend.close() for backend in backends))
+
+
+async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:
+    with pytest.raises(BackendUnavailable, match="check that the server runs"):
+        await open_backend("postgresql://postgres@127.0.0.1:1/postgres").open()
+    with pytest.raises(BackendUnavailable, match="password"):
+        await open_backend(postgres.replace("postgres:", "postgres:wrong")).open()
+    with pytest.raises(InvalidSettings, match="notify=true or notify=false"):
+        open_backend(f"{postgres}?notify=perhaps")
