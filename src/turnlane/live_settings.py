@@ -65,6 +65,8 @@ class LiveSettings:
         self._stored: Mapping[str, str] = {}
         self._ignored: Mapping[str, str] = {}
         self.settings = base
+        self._looking = asyncio.Lock()
+        """What was read earlier must not be brought into force later."""
 
     async def follow(self) -> None:
         """For ever. A store that is out of reach is asked again."""
@@ -77,6 +79,11 @@ class LiveSettings:
 
     async def look(self) -> Settings:
         """Bring into force what is stored now."""
+        async with self._looking:
+            await self._look()
+        return self.settings
+
+    async def _look(self) -> None:
         stored = dict(await self._backend.configuration())
         if stored != self._stored:
             names = sorted(name for name, _ in stored.items() ^ self._stored.items())
@@ -87,7 +94,6 @@ class LiveSettings:
             for name in names:
                 if name in self._ignored:
                     self._say("settings.ignored", setting=name, cause=self._ignored[name])
-        return self.settings
 
     async def change(self, name: str, value: str | None, *, by: str) -> Setting:
         """Store the value for all processes, or with None what is stored no longer. It is in force here on return.

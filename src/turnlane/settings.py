@@ -524,7 +524,7 @@ def policy_of(
     )
 
 
-Plain = str | int | float | list[str] | dict[str, str] | None
+Plain = str | bool | int | float | list[str] | dict[str, str] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

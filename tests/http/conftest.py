@@ -19,12 +19,14 @@ from turnlane.clock import SystemClock
 from turnlane.errors import BackendUnavailable, NotFound
 from turnlane.http.listen import bind
 from turnlane.http.server import create_app, serve
+from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
 from turnlane.observe.metrics import Metrics
+from turnlane.settings import load
 
 TOKEN = "visitor-token-0123456789"
 WORKER = "worker-1"
@@ -42,6 +44,7 @@ class SmallBot:
             "web": Web("web"),
         }
         self.operator_token = operator_token
+        self.live = LiveSettings(self.backend, load(None, {}))
         self.metrics = Metrics(self.channels)
         self.events: list[Event] = []
         self.down = False

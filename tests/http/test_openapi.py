@@ -131,6 +131,7 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
         **{f"/api/deadletters/{{id}}{word}": "/api/deadletters/{id:path}" for word in DECISIONS},
         "/api/schedules/{name}": "/api/schedules/{name:path}",
         **{f"/api/schedules/{{name}}{word}": "/api/schedules/{name:path}" for word in SCHEDULE_VERBS},
+        "/api/settings/{name}": "/api/settings/{name:path}",
         **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in VERBS},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
     }

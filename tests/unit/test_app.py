@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from turnlane import Bot, Message, Reply, Terminal, Turn, Webhook
+from turnlane.agents.echo import Echo
+from turnlane.backends import open_backend
 from turnlane.channels.base import Receive
 from turnlane.errors import BackendError, InvalidSettings, NotFound
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.event import EVENTS, Event
+from turnlane.model.lane import Kind
+from turnlane.model.limits import Limits, Pauses
+from turnlane.model.schedule import Schedule
 from turnlane.settings import Settings, load
 
 QUICK = {"TURNLANE_LANES_DEBOUNCE": "0s", "TURNLANE_LANES_MAX_WAIT": "0s"}
@@ -242,3 +248,51 @@ def documented(name: str) -> set[str]:
 async def answered(bot: Bot) -> None:
     async with asyncio.timeout(20):
         await bot._all_answered()
+
+
+async def test_what_is_stored_meanwhile_is_in_force_without_a_restart() -> None:
+    """D8: limits and pauses for the next claim, policies for the next message, commands and schedules too."""
+    bot = Bot(Desk(), backend="memory://", agents={"echo": Echo()}, settings=quick_settings())
+    applied = asyncio.Queue[Event]()
+
+    def listen(events: Sequence[Event]) -> None:
+        for event in events:
+            if event.name == "settings.applied":
+                applied.put_nowait(event)
+
+    bot.subscribe(listen)
+    async with asyncio.timeout(20), bot.running(work=False):
+        await bot.backend.schedule(Schedule("pulse", "desk/alice", "beat", every_ms=3_600_000), bot.policy_for("desk"))
+        await bot.backend.configure("paused", "true")
+        await bot.backend.configure("limits.all", "3")
+        await bot.backend.configure("lanes.attempts", "9")
+        await bot.backend.configure("commands.stop", "/halt")
+        await applied.get()
+        assert bot.backend.limits == Limits(all=3, pauses=Pauses(all=True))
+        assert bot.policy_for("desk").attempts == 9
+        await bot.receive([Message("desk", "m-1", "desk/bob", "bob", "/halt")])
+        story = await bot.backend.story("desk/bob")
+        assert story is not None
+        assert list(story.outcomes.values()) == ["command"]
+        await bot.backend.configure("paused", None)
+        await applied.get()
+        assert bot.backend.limits == Limits(all=3)
+        await bot.backend.fire("pulse", 1)
+        await bot.backend.join("worker", 60_000)
+        [lease] = await bot.backend.claim("worker", Kind.TURN)
+        assert (lease.key, lease.policy.attempts) == ("desk/alice", 9)
+
+
+async def test_a_stored_setting_that_does_not_fit_does_not_keep_a_bot_from_starting(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    store = open_backend(url)
+    await store.open()
+    await store.configure("lanes.attempts", "many")
+    await store.configure("lanes.max_batch", "4")
+    await store.close()
+    bot = Bot(Desk(), backend=url, agents={"echo": Echo()}, settings=quick_settings())
+    heard: list[Event] = []
+    bot.subscribe(heard.extend)
+    async with asyncio.timeout(20), bot.running():
+        assert bot.settings.lanes.max_batch == 4
+    assert [event.facts["setting"] for event in heard if event.name == "settings.ignored"] == ["lanes.attempts"]

@@ -23,6 +23,7 @@ from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
 from turnlane.http.query import Query, conversation_key_in, written_after
 from turnlane.http.webhooks import read_body
+from turnlane.live_settings import VALUE_CHARACTERS_MAX
 from turnlane.model.delivery import DeliveryState
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import channel_of, key_written
@@ -49,6 +50,8 @@ SCHEDULES = "/schedules/"
 SCHEDULE_STEERING = {"/pause": schedule.pause, "/resume": schedule.resume, "/remove": schedule.remove}
 SCHEDULE_VERBS = ("/fire", *SCHEDULE_STEERING)
 SCHEDULE_BYTES_MAX = 12 * PROMPT_CHARACTERS_MAX + 10_000
+SETTINGS = "/settings/"
+SETTING_BYTES_MAX = 12 * VALUE_CHARACTERS_MAX + 1_000
 ANSWER = "/answer"
 ANSWER_BYTES_MAX = 12 * openapi.ANSWER_CHARACTERS_MAX + 1_000
 """A character takes twelve bytes at most, however it is escaped."""
@@ -96,6 +99,15 @@ class _Scheduling(Struct, forbid_unknown_fields=True):
         return Schedule(self.name, key_written(self.conversation), self.prompt, *times)
 
 
+class _Setting(Struct, forbid_unknown_fields=True):
+    value: str | bool | int | float | None
+
+    @property
+    def text(self) -> str:
+        """As it would stand in a variable."""
+        return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
+
+
 class _Saying(Struct, forbid_unknown_fields=True):
     text: str
     id: str | None = None
@@ -108,6 +120,7 @@ _ANSWERING = msgspec.json.Decoder(_Answering)
 _PAUSING = msgspec.json.Decoder(_Pausing)
 _SAYING = msgspec.json.Decoder(_Saying)
 _SCHEDULING = msgspec.json.Decoder(_Scheduling)
+_SETTING = msgspec.json.Decoder(_Setting)
 _POLICY = msgspec.json.Decoder(_Policy)
 _NOTHING = msgspec.json.Decoder(_Nothing)
 
@@ -121,6 +134,7 @@ class Api:
         self._backend = bot.backend
         self._policy_for = bot.policy_for
         self._clock = bot.clock
+        self._live = bot.live
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -138,6 +152,9 @@ class Api:
             Route("/schedules", self.set_schedule, methods=["POST"]),
             Route(SCHEDULES + "{name:path}", self.schedule),
             Route(SCHEDULES + "{name:path}", self.steer_schedule, methods=["POST"]),
+            Route("/settings", self.settings),
+            Route(SETTINGS + "{name:path}", self.set, methods=["PUT"]),
+            Route(SETTINGS + "{name:path}", self.unset, methods=["DELETE"]),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
@@ -270,6 +287,22 @@ class Api:
         if how == "/fire":
             return json_answer(await schedule.fire(self._backend, name, self._clock.now()))
         return json_answer(await SCHEDULE_STEERING[how](self._backend, name))
+
+    async def settings(self, request: Request) -> Response:
+        Query(request)
+        await self._live.look()
+        return json_answer({"settings": self._live.all()})
+
+    async def set(self, request: Request) -> Response:
+        """For every process on the store; this one goes on with it before it answers."""
+        Query(request)
+        body = await read_body(request, SETTING_BYTES_MAX)
+        text = decode_json(_SETTING, request.headers, body).text
+        return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), text, by="api"))
+
+    async def unset(self, request: Request) -> Response:
+        Query(request)
+        return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), None, by="api"))
 
     async def locks(self, request: Request) -> Response:
         Query(request)

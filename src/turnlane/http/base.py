@@ -8,6 +8,7 @@ from typing import Protocol
 from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel, Received
 from turnlane.clock import Clock
+from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
@@ -27,6 +28,9 @@ class Bot(Protocol):
 
     @property
     def operator_token(self) -> str | None: ...
+
+    @property
+    def live(self) -> LiveSettings: ...
 
     def policy_for(self, channel: str) -> Policy:
         """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from turnlane.flow.steer import Said, Steered
 from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from turnlane.http.wire import is_time
+from turnlane.live_settings import VALUE_CHARACTERS_MAX, Setting
 from turnlane.model.delivery import DeliveryState, delivery_id
 from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
@@ -48,7 +49,7 @@ PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
     401: "A wrong or missing operator token",
     403: "A page of another site, or another machine's name, on a loopback address",
-    404: "No such conversation, message, dead letter, delivery, schedule or channel",
+    404: "No such conversation, message, dead letter, delivery, schedule, setting or channel",
     405: "Not with this method",
     408: "The body took too long",
     413: "The body is too long",
@@ -152,6 +153,7 @@ def operations() -> Sequence[Operation]:
         Operation("/api/deadletters/{id}/retry", "Run it again", steered, [retried], "post", _NOTHING, _BODIES),
         Operation("/api/deadletters/{id}/drop", "Keep it no longer", steered, [dropped], "post", _NOTHING, _BODIES),
         *_of_schedules(),
+        *_of_settings(),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
@@ -172,6 +174,16 @@ def _of_schedules() -> Sequence[Operation]:
         ),
         Operation("/api/schedules/{name}/resume", "Go on", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES),
         Operation("/api/schedules/{name}/remove", "Forget it", _ref(ScheduleView), [name], "post", _NOTHING, _BODIES),
+    ]
+
+
+def _of_settings() -> Sequence[Operation]:
+    name = _in_path("name", "A setting, by its dotted name", example="lanes.debounce")
+    path, setting = "/api/settings/{name}", _ref(Setting)
+    return [
+        Operation("/api/settings", "What is in force, and from where", _list("settings", Setting)),
+        Operation(path, "For all processes", setting, [name], "put", _SETTING, _BODIES, judged=True),
+        Operation(path, "As file or default say", setting, [name], "delete", problems=[404]),
     ]
 
 
@@ -234,6 +246,17 @@ _LASTS: Schema = {**_OR_NULL, "pattern": "^[0-9]{1,4}(ms|s|m|h|d)$", "descriptio
 
 _PAUSING = _object({"outbox": _OUTBOX, "for": _LASTS}, optional=True)
 
+_SETTING = _object(
+    {
+        "value": {
+            "type": ["string", "boolean", "number", "null"],
+            "maxLength": VALUE_CHARACTERS_MAX,
+            "description": "As in turnlane.toml; null lifts a limit",
+            "examples": ["5s"],
+        }
+    }
+)
+
 _NAME: Schema = {"type": "string", "pattern": r"^[^\x00]+$", "maxLength": 128}
 
 _SAYING: Schema = {
@@ -289,7 +312,7 @@ def _problem(status: int) -> Schema:
 
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    seen: list[type] = [LaneView, Story, DeadLetter, Lock, WorkerView, Counts, ScheduleView]
+    seen: list[type] = [LaneView, Story, DeadLetter, Lock, WorkerView, Counts, ScheduleView, Setting]
     waiting = [*seen, Steered, Said, Explanation]
     while waiting:
         each = waiting.pop()
@@ -314,7 +337,7 @@ def _of(hint: Any, name: str, met: list[type]) -> Schema:
         return {"anyOf": [_of(each, name, met) for each in arguments]}
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"type": "array", "items": _of(arguments[0], "", met)}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _of(arguments[1], "", met)}

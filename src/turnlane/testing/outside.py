@@ -38,9 +38,15 @@ class Answer:
 
 
 async def ask(
-    url: str, value: object = None, *, secret: str | None = None, within: float = ASK_SECONDS_MAX, **headers: str
+    url: str,
+    value: object = None,
+    *,
+    method: str | None = None,
+    secret: str | None = None,
+    within: float = ASK_SECONDS_MAX,
+    **headers: str,
 ) -> Answer:
-    """GET, or POST if there is a value (bytes are sent as they are). Raises one of NO_ANSWER."""
+    """GET, or POST if there is a value (bytes are sent as they are), unless told. Raises one of NO_ANSWER."""
     body = b"" if value is None else value if isinstance(value, bytes) else json.dumps(value).encode()
     sent = {
         "host": urlsplit(url).netloc,
@@ -51,7 +57,7 @@ async def ask(
         **{name.replace("_", "-"): text for name, text in headers.items()},
     }
     async with asyncio.timeout(within):
-        return await _exchange(url, "GET" if value is None else "POST", sent, body)
+        return await _exchange(url, method or ("GET" if value is None else "POST"), sent, body)
 
 
 async def _exchange(url: str, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
