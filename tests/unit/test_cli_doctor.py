@@ -159,6 +159,22 @@ def test_what_needs_an_operator_is_named() -> None:
     assert doctor.says("lanes", "warning", "1 lanes are parked")
 
 
+def test_what_was_set_at_run_time_is_told_and_a_pause_is_worth_a_look() -> None:
+    async def set_some() -> None:
+        backend = open_backend("sqlite:///turnlane.db")
+        await backend.open()
+        for name, value in {"lanes.debounce": "5s", "paused": "true", "channels.gone.paused": "true"}.items():
+            await backend.configure(name, value)
+        await backend.close()
+
+    asyncio.run(set_some())
+    doctor = examine()
+    assert doctor.exit_code == 0
+    assert doctor.says("settings", "ok", "lanes.debounce = 5s (stored)")
+    assert doctor.says("settings", "warning", "paused is on: nothing new begins (stored)")
+    assert doctor.says("settings", "warning", "channels.gone.paused = true is stored, but not in force")
+
+
 def test_a_clock_that_was_set_back_is_noticed() -> None:
     class Ahead(SystemClock):
         def now(self) -> int:

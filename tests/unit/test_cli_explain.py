@@ -251,6 +251,17 @@ def test_it_waits_for_a_worker_and_says_if_there_is_none() -> None:
     assert (waits["text"], waits["next"]) == ("no worker is running", "turnlane run")
 
 
+def test_it_names_the_setting_that_holds_it_up() -> None:
+    async def story(life: Life) -> None:
+        await life.say("web/alice", "hi", id="m-1")
+        await life.backend.configure("channels.web.paused", "true")
+
+    lived(story)
+    waits = explained("web:m-1")["waits"]
+    assert (waits["reason"], waits["next"]) == ("paused", "turnlane settings set channels.web.paused false")
+    assert waits["text"] == "the setting channels.web.paused is on: nothing that it holds begins"
+
+
 def test_a_reply_waits_for_its_sending_and_for_the_one_before_it() -> None:
     async def story(life: Life) -> None:
         await life.say("site/alice", "one", id="m-1")

@@ -22,6 +22,7 @@ from turnlane.cli.migrate import schema_version
 from turnlane.cli.table import relative, took
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendError, InvalidSettings
+from turnlane.live_settings import LiveSettings
 from turnlane.model.lane import Kind
 from turnlane.settings import CommandAgent, HttpAgent, Settings, WebChannel, WebhookChannel, variables, without_password
 
@@ -88,7 +89,7 @@ async def store(settings: Settings) -> AsyncIterator[Finding]:
         yield Finding("backend", "broken", str(error), "change `backend` in the settings")
         return
     if file is None:
-        async for finding in _without_a_file(backend, settings.backend):
+        async for finding in _without_a_file(backend, settings):
             yield finding
         return
     folder = list(_folder(file))
@@ -97,15 +98,15 @@ async def store(settings: Settings) -> AsyncIterator[Finding]:
     if not file.exists():
         yield Finding("backend", "ok", f"{file} is not there yet; the first start makes it")
     elif all(finding.status != "broken" for finding in folder):
-        async for finding in _opened(backend, settings.backend, file):
+        async for finding in _opened(backend, settings, file):
             yield finding
 
 
-async def _without_a_file(backend: Backend, url: str) -> AsyncIterator[Finding]:
-    if url.startswith("memory:"):
+async def _without_a_file(backend: Backend, settings: Settings) -> AsyncIterator[Finding]:
+    if (url := settings.backend).startswith("memory:"):
         yield Finding("backend", "ok", f"{url} keeps nothing once its process ends")
         return
-    async for finding in _opened(backend, url, None):
+    async for finding in _opened(backend, settings, None):
         yield finding
 
 
@@ -128,7 +129,8 @@ def _folder(file: Path) -> Iterator[Finding]:
         yield Finding("disk", "ok", said)
 
 
-async def _opened(backend: Backend, url: str, file: Path | None) -> AsyncIterator[Finding]:
+async def _opened(backend: Backend, settings: Settings, file: Path | None) -> AsyncIterator[Finding]:
+    url = settings.backend
     name = file or without_password(url)
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
@@ -152,10 +154,27 @@ async def _opened(backend: Backend, url: str, file: Path | None) -> AsyncIterato
                 yield finding
         async for finding in _contents(backend, SystemClock().now()):
             yield finding
+        async for finding in _set_at_run_time(backend, settings):
+            yield finding
     except BackendError as error:
         yield Finding("backend", "broken", str(error), "mend it, then ask again")
     finally:
         await backend.close()
+
+
+async def _set_at_run_time(backend: Backend, settings: Settings) -> AsyncIterator[Finding]:
+    live = LiveSettings(backend, settings)
+    await live.look()
+    for setting in live.all():
+        undo = f"turnlane settings unset {setting.name}"
+        if setting.ignored:
+            said = f"{setting.name} = {setting.stored} is stored, but not in force: {setting.ignored}"
+            yield Finding("settings", "warning", said, undo)
+        elif setting.name.rpartition(".")[2] == "paused" and setting.value is True:
+            go_on = undo if setting.source == "stored" else f"unset it in the {setting.source}"
+            yield Finding("settings", "warning", f"{setting.name} is on: nothing new begins ({setting.source})", go_on)
+        elif setting.stored is not None:
+            yield Finding("settings", "ok", f"{setting.name} = {setting.value} (stored)")
 
 
 @runtime_checkable

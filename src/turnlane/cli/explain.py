@@ -10,8 +10,9 @@ from turnlane.cli import common
 from turnlane.cli.table import local_time, one_line, relative, took
 from turnlane.clock import SystemClock
 from turnlane.flow import explain
+from turnlane.live_settings import LiveSettings
 from turnlane.model.explanation import Explanation, Step, Wait
-from turnlane.settings import Settings
+from turnlane.settings import Settings, limits_of
 
 COLOURS = {"attempt": "yellow", "given_up": "red", "superseded": "yellow", "answered": "green", "receipt": "green"}
 
@@ -45,11 +46,13 @@ def _id(message: str) -> tuple[str, str]:
 
 async def _by_id(settings: Settings, channel: str, origin_id: str) -> Explanation:
     async with common.opened(settings) as backend:
+        backend.limits = limits_of(await LiveSettings(backend, settings).look())
         return await explain.explain(backend, channel, origin_id, now=SystemClock().now())
 
 
 async def _by_place(settings: Settings, conversation: str, seq: int) -> Explanation:
     async with common.opened(settings) as backend:
+        backend.limits = limits_of(await LiveSettings(backend, settings).look())
         return await explain.explain_at(backend, conversation, seq, now=SystemClock().now())
 
 

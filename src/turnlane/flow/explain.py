@@ -27,7 +27,7 @@ async def explain_at(backend: Backend, conversation: str, seq: int, *, now: int)
     if story is None:
         raise NotFound(f"no conversation {conversation!r}; `turnlane lanes` lists them")
     live = sum(worker.live and worker.alive_until >= now for worker in await backend.workers())
-    explained = explanation.explain(story, seq, workers_live=live)
+    explained = explanation.explain(story, seq, workers_live=live, pauses=backend.limits.pauses)
     if explained is None:
         raise NotFound(f"message {seq} of {conversation} is not there: not yet said, or older than what is kept")
     return explained

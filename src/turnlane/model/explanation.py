@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from turnlane.model.lane import Kind
-from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.limits import Pauses
+from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.turn import TurnOutcome
 from turnlane.model.usage import NO_USAGE
@@ -76,18 +77,20 @@ class Explanation:
     deliveries: tuple[DeliveryView, ...]
 
 
-def explain(story: Story, seq: int, *, workers_live: int) -> Explanation | None:
+def explain(story: Story, seq: int, *, workers_live: int, pauses: Pauses | None = None) -> Explanation | None:
     """The way of the message with that place in the conversation. None: the story does not hold it (any more)."""
     message = next((message for message in story.messages if message.seq == seq), None)
     if message is None:
         return None
     told = _Told(story, message)
     waits = told.waits()
+    if waits is not None and waits.reason == "worker":
+        waits = _held_up(waits, told.waiting_lane, pauses) if workers_live else _without_worker(waits)
     return Explanation(
         message=message,
         outcome=None if told.is_pending else told.outcome,
         steps=tuple(told.steps()),
-        waits=_without_worker(waits) if waits and waits.reason == "worker" and not workers_live else waits,
+        waits=waits,
         turns=told.turns,
         attempts=told.attempts,
         deliveries=told.deliveries,
@@ -187,6 +190,11 @@ class _Told:
 
     # What it waits for
 
+    @property
+    def waiting_lane(self) -> LaneView:
+        """Where the message waits, or else the reply to it."""
+        return self._lane(Kind.TURN if self.is_pending else Kind.OUT)
+
     def waits(self) -> Wait | None:
         if self.is_pending:
             lane = self._lane(Kind.TURN)
@@ -236,6 +244,14 @@ def steering_command(verb: str, lane: LaneView) -> str:
 
 def _without_worker(wait: Wait) -> Wait:
     return replace(wait, text="no worker is running", next="turnlane run")
+
+
+def _held_up(wait: Wait, lane: LaneView, pauses: Pauses | None) -> Wait:
+    setting = pauses and pauses.setting(lane.kind, channel_of(lane.conversation), lane.agent)
+    if not setting:
+        return wait
+    text = f"the setting {setting} is on: nothing that it holds begins"
+    return Wait("paused", text, wait.since, next=f"turnlane settings set {setting} false")
 
 
 def _in_order(since: int, steps: Sequence[Step]) -> Iterator[Step]:

@@ -20,7 +20,17 @@ class Pauses:
     """Neither turns nor sendings of theirs, and no schedule speaks there."""
     agents: frozenset[str] = frozenset()
 
+    def setting(self, kind: Kind, channel: str, agent: str) -> str | None:
+        """The name of the setting that holds such a lane up."""
+        held = (
+            ("paused", self.all),
+            (f"channels.{channel}.paused", channel in self.channels),
+            (f"agents.{agent}.paused", kind is TURN and agent in self.agents),
+        )
+        return next((name for name, is_set in held if is_set), None)
+
     def stop(self, kind: Kind, queue: Queue) -> bool:
+        """Asked in every claim: the same, in short."""
         return self.all or tenant_of(queue) in self.channels or (kind is TURN and agent_of(queue) in self.agents)
 
 
