@@ -86,11 +86,11 @@ class LiveSettings:
     async def _look(self) -> None:
         stored = dict(await self._backend.configuration())
         if stored != self._stored:
-            names = sorted(name for name, _ in stored.items() ^ self._stored.items())
-            self._stored = stored
+            names = sorted({name for name, _ in stored.items() ^ self._stored.items()})
             self.settings, self._ignored = _over(self._base, stored)
             await self._go_on_with(self.settings)
-            self._say("settings.applied", settings=", ".join(dict.fromkeys(names)))
+            self._stored = stored  # only now: if the store fails meanwhile, all of it is done again
+            self._say("settings.applied", settings=", ".join(names))
             for name in names:
                 if name in self._ignored:
                     self._say("settings.ignored", setting=name, cause=self._ignored[name])
@@ -122,14 +122,18 @@ class LiveSettings:
             raise InvalidSettings(f"{name} is read when a process starts; set it in the file, then start again")
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`turnlane settings` lists them"
+        if self._base.read_from is not None and not self._base.read_from.file_name:
+            hint += " No settings file was read; --config names one"
         raise NotFound(f"no setting {name[:100]!r} can change at run time; {hint}")
 
     def one(self, name: str) -> Setting:
         found = {setting.name: setting for setting in self.all()}
-        if name not in found and name.startswith("routes."):
+        if name in found:
+            return found[name]
+        if name.startswith("routes.") and (general := found.get("lanes." + name.split(".", 2)[-1])):
             # A route that says nothing of its own is as [lanes] says.
-            found[name] = replace(found["lanes." + name.split(".", 2)[2]], name=name, stored=None, ignored=None)
-        return found[name] if name in found else Setting(name, None, "default", changeable=False)
+            return replace(general, name=name, stored=None, ignored=None)
+        return Setting(name, None, "default", changeable=False)
 
     def all(self) -> list[Setting]:
         """Every setting of this process, secrets masked; and what is stored for others."""
@@ -173,11 +177,21 @@ def _over(base: Settings, stored: Mapping[str, str]) -> tuple[Settings, Mapping[
     try:
         return with_stored(base, fits) if fits else base, ignored
     except InvalidSettings:
-        settings, kept = base, dict[str, str]()
-    for name, text in fits.items():
-        try:
-            settings = with_stored(base, {**kept, name: text})
-            kept[name] = text
-        except InvalidSettings as error:
-            ignored[name] = str(error)
-    return settings, ignored
+        settings, left_out = _one_by_one(base, fits)
+    return settings, ignored | left_out
+
+
+def _one_by_one(base: Settings, stored: Mapping[str, str]) -> tuple[Settings, dict[str, str]]:
+    """As many as fit together; one that needs another is tried again after it."""
+    settings, kept = base, dict[str, str]()
+    while True:
+        left_out: dict[str, str] = {}
+        before = len(kept)
+        for name in [name for name in stored if name not in kept]:
+            try:
+                settings = with_stored(base, {**kept, name: stored[name]})
+                kept[name] = stored[name]
+            except InvalidSettings as error:
+                left_out[name] = str(error)
+        if len(kept) == before:
+            return settings, left_out

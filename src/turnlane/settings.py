@@ -547,8 +547,10 @@ def describe(settings: Settings) -> list[Described]:
     for group in ("channels", "agents"):
         for name, table in getattr(settings, group).items():
             found |= _values_of(table, (group, name))
-    for route in reversed(settings.routes):  # of two for one channel, the first counts
+    for route in settings.routes:
         name = route.channel
+        if f"routes.{name}.channel" in found:
+            continue  # of two for one channel, the first counts
         found |= {f"routes.{name}.channel": name, f"routes.{name}.agent": route.agent}
         overridden = _values_of(route.lanes, ("routes", name))
         overridden |= _values_of(route.lanes.backoff, ("routes", name, "backoff"))

@@ -8,7 +8,7 @@ import pytest
 
 from turnlane.backends.memory import MemoryBackend
 from turnlane.clock import SystemClock
-from turnlane.errors import InvalidSettings, NotFound
+from turnlane.errors import BackendUnavailable, InvalidSettings, NotFound
 from turnlane.live_settings import VALUE_CHARACTERS_MAX, LiveSettings
 from turnlane.model.event import Fact
 from turnlane.model.limits import Pauses
@@ -163,6 +163,47 @@ async def test_what_no_longer_fits_is_left_out_and_said_and_can_be_removed(
     await live.change("channels.gone.paused", None, by="test")
     await live.change("lanes.attempts", None, by="test")
     assert not [setting for setting in live.all() if setting.ignored]
+
+
+async def test_what_fits_only_together_stays_in_force_beside_something_that_does_not(
+    live: LiveSettings, backend: MemoryBackend
+) -> None:
+    await backend.configure("routes.shop.debounce", "8s")
+    await backend.configure("routes.shop.max_wait", "9s")
+    await backend.configure("routes.site.attempts", "many")
+    await live.look()
+    assert policy_for(live.settings, "shop").debounce_ms == 8_000
+    assert [setting.name for setting in live.all() if setting.ignored] == ["routes.site.attempts"]
+
+
+@pytest.mark.parametrize("name", ["routes.shop.nonsense", "routes.gone.debounce", "routes", "x", "agents.gone.paused"])
+async def test_whatever_is_stored_can_be_removed(live: LiveSettings, backend: MemoryBackend, name: str) -> None:
+    await backend.configure(name, "1")
+    await live.change(name, None, by="test")
+    assert await backend.configuration() == {}
+
+
+async def test_without_a_file_a_name_that_is_not_known_may_be_in_one(backend: MemoryBackend) -> None:
+    with pytest.raises(NotFound, match="No settings file was read; --config names one"):
+        await LiveSettings(backend, load(None, {})).change("channels.site.paused", "true", by="test")
+
+
+async def test_what_could_not_be_brought_into_force_is_tried_again(backend: MemoryBackend, base: Settings) -> None:
+    trouble = [BackendUnavailable("just now")]
+    went_on: list[int] = []
+
+    async def go_on_with(settings: Settings) -> None:
+        if trouble:
+            raise trouble.pop()
+        went_on.append(settings.lanes.attempts)
+
+    live = LiveSettings(backend, base, go_on_with)
+    await backend.configure("lanes.attempts", "5")
+    with pytest.raises(BackendUnavailable):
+        await live.look()
+    await live.look()
+    await live.look()
+    assert went_on == [5]
 
 
 async def test_null_lifts_a_limit_of_the_file(backend: MemoryBackend, tmp_path: Path) -> None:
