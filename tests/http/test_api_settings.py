@@ -79,6 +79,11 @@ async def test_a_long_body_is_refused(client: httpx2.AsyncClient) -> None:
     assert (await client.put("/api/settings/commands.stop", json={"value": "a" * 20_001})).status_code == 400
 
 
+async def test_another_method_is_told_which_there_are(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/api/settings/paused")
+    assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, {"PUT", "DELETE"})
+
+
 async def test_only_the_operator_sees_and_changes_settings() -> None:
     bot = SmallBot(operator_token="operator")
     async with in_process(bot) as client:

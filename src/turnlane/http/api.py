@@ -153,8 +153,7 @@ class Api:
             Route(SCHEDULES + "{name:path}", self.schedule),
             Route(SCHEDULES + "{name:path}", self.steer_schedule, methods=["POST"]),
             Route("/settings", self.settings),
-            Route(SETTINGS + "{name:path}", self.set, methods=["PUT"]),
-            Route(SETTINGS + "{name:path}", self.unset, methods=["DELETE"]),
+            Route(SETTINGS + "{name:path}", self.set_setting, methods=["PUT", "DELETE"]),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
@@ -293,16 +292,13 @@ class Api:
         await self._live.look()
         return json_answer({"settings": self._live.all()})
 
-    async def set(self, request: Request) -> Response:
-        """For every process on the store; this one goes on with it before it answers."""
+    async def set_setting(self, request: Request) -> Response:
+        """For every process on the store, or not any more; this one goes on with it before it answers."""
         Query(request)
-        body = await read_body(request, SETTING_BYTES_MAX)
-        text = decode_json(_SETTING, request.headers, body).text
+        text = None
+        if request.method == "PUT":
+            text = decode_json(_SETTING, request.headers, await read_body(request, SETTING_BYTES_MAX)).text
         return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), text, by="api"))
-
-    async def unset(self, request: Request) -> Response:
-        Query(request)
-        return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), None, by="api"))
 
     async def locks(self, request: Request) -> Response:
         Query(request)
