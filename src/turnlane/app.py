@@ -226,6 +226,7 @@ class Bot:
             turns_at_once=settings.turns_at_once,
             sends_at_once=settings.sends_at_once,
             term_ms=settings.lanes.lease.ms,
+            machine=settings.machine or socket.gethostname(),
             drain_seconds=settings.drain.ms / 1000,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
@@ -324,10 +325,11 @@ def _agent(settings: AgentSettings) -> Agent:
             from turnlane.agents.echo import Echo
 
             return Echo()
-        case CommandAgent(command=argv, cwd=cwd, env=env):
+        case CommandAgent(command=argv, cwd=cwd, env=env, sessions=sessions):
             from turnlane.agents.command import Command
 
-            return Command(argv, cwd=cwd, env={name: value.reveal() for name, value in env.items()})
+            revealed = {name: value.reveal() for name, value in env.items()}
+            return Command(argv, cwd=cwd, env=revealed, local_sessions=sessions == "local")
         case HttpAgent(url=url, headers=headers, timeout=timeout):
             from turnlane.agents.http import Http
 

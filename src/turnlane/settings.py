@@ -208,6 +208,7 @@ class Lanes(Table, frozen=True, kw_only=True):
     deliver_for: Duration = Duration.parse("24h")
     on_unknown: OnUnknown = "resend"
     on_ask: OnAsk = "set_aside"
+    session_wait: Duration = Duration.parse("30s")
     backoff: Backoff = Backoff()
 
 
@@ -288,6 +289,7 @@ class CommandAgent(Table, frozen=True, kw_only=True):
     command: Argv
     cwd: str | None = None
     env: dict[str, Secret] = field(default_factory=dict)
+    sessions: Literal["shared", "local"] = "shared"
 
 
 class HttpAgent(Table, frozen=True, kw_only=True):
@@ -364,6 +366,7 @@ class Settings(Table, frozen=True, kw_only=True):
     sends_at_once: Count = 20
     drain: Duration = Duration.parse("30s")
     paused: bool = False
+    machine: str | None = None
     operator_token: Secret | None = None
     log_format: Literal["human", "json"] = "human"
     lanes: Lanes = Lanes()
@@ -520,6 +523,7 @@ def policy_of(
         send_every_ms=paced.rate.every_ms if paced.rate else 0,
         send_burst=paced.burst,
         on_ask=lanes.on_ask,
+        session_wait_ms=lanes.session_wait.ms,
         takeover_ms=takeover.ms,
     )
 

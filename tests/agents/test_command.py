@@ -61,6 +61,11 @@ async def test_the_turn_comes_in_and_the_answer_goes_out_as_json() -> None:
     await agent.close()
 
 
+async def test_the_sessions_of_a_program_may_be_on_this_machine_alone() -> None:
+    agent = shell("""echo '{"text": "hello", "session": "s-1"}'""", local_sessions=True)
+    assert await agent.respond(a_turn()) == Reply("hello", "s-1", local=True)
+
+
 async def test_a_program_need_not_read_what_it_is_told() -> None:
     assert await shell(HELLO).respond(a_turn("x" * 1_000_000)) == Reply("hello")
 

@@ -31,6 +31,7 @@ def test_a_turn_is_told_in_the_documented_form() -> None:
             "conversation": "site/alice",
             "channel": "site",
             "session": None,
+            "moved_from": None,
             "messages": [
                 {
                     "id": "site:m-1",

@@ -51,6 +51,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _lost_and_fenced(world, clock)
     await _scheduled(world, clock)
     await backend.configure("lanes.debounce", "1s")
+    await _moved(world)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
     assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_THE_SERVER
@@ -241,6 +242,24 @@ async def _lost_and_fenced(world: World, clock: VirtualClock) -> None:
     for lease in stale:
         outcome = Replied(Reply("stale")) if lease.kind is Kind.TURN else Delivered()
         assert (await world.backend.commit(lease, outcome)).verdict == "fenced"
+
+
+async def _moved(world: World) -> None:
+    """A session that is on one machine is left to it, and taken over when that is gone."""
+    backend = world.backend
+    await backend.join("here", TERM_MS, "north")
+    await backend.join("there", TERM_MS, "south")
+    for number in (1, 2):
+        message = Message("desk", f"moved-{number}", "desk/mona", "mona", "hello")
+        await backend.accept([Arrival(message, AT_ONCE)])
+        if number == 1:
+            for lease in await backend.claim("here", Kind.TURN, most=10):  # others may wait from the days before
+                await backend.commit(lease, Replied(Reply(None, lease.key, local=True)))
+    assert await backend.claim("there", Kind.TURN) == []
+    await backend.leave("here")
+    [lease] = await backend.claim("there", Kind.TURN)
+    await backend.commit(lease, Replied(Reply(None)))
+    await backend.leave("there")
 
 
 async def _scheduled(world: World, clock: VirtualClock) -> None:

@@ -16,7 +16,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.turn import Replied, Reply
 
 SEEN_BY_OPERATORS = re.compile(r"view_\w+")
-FEW_ROWS = {"lapsed_workers", "policies", "holds"}
+FEW_ROWS = {"lapsed_workers", "machine_is_live", "policies", "holds"}
 """Workers, policies and accounts are counted in tens."""
 HOUSEKEEPING = re.compile(r"old_\w+")
 

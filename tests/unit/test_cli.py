@@ -268,6 +268,22 @@ def test_lanes_can_be_chosen(lived: None) -> None:
     assert call("lanes", "--limit", "0").exit_code == 2
 
 
+def test_workers_are_listed_with_their_machines(lived: None) -> None:
+    async def join_and_leave() -> None:
+        backend = open_backend(URL)
+        await backend.open()
+        await backend.join("w2", 60_000, "north")
+        await backend.join("w3", 60_000, "south")
+        await backend.leave("w3")
+        await backend.close()
+
+    asyncio.run(join_and_leave())
+    heading, *rows = call("workers").stdout.splitlines()
+    assert heading.split() == ["WORKER", "MACHINE", "STATE", "LANES", "ALIVE", "UNTIL"]
+    assert sorted(row.split()[:3] for row in rows) == [["w1", "live", "1"], ["w2", "north", "live"]]
+    assert [each["machine"] for each in json_of("workers", "--all")["workers"] if not each["live"]] == ["south"]
+
+
 def test_times_in_json_are_rfc_3339(lived: None) -> None:
     (frank,) = json_of("lanes", "--state", "gathering")["lanes"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", frank["first_at"])

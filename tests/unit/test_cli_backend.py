@@ -82,7 +82,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
     call("send", "web/bob", "hello", "--backend", "sqlite:///full.db")
     call("migrate", "--backend", "sqlite:///busy.db")
     with closing(sqlite3.connect(folder / "busy.db")) as connection:
-        connection.execute("INSERT INTO worker VALUES ('w', 1, ?)", (SystemClock().now() + 60_000,))
+        connection.execute("INSERT INTO worker VALUES ('w', 1, ?, '')", (SystemClock().now() + 60_000,))
         connection.commit()
     result = call("backend", "copy", source, target)
     assert result.exit_code == code

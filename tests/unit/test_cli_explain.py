@@ -262,6 +262,22 @@ def test_it_names_the_setting_that_holds_it_up() -> None:
     assert waits["text"] == "the setting channels.web.paused is on: nothing that it holds begins"
 
 
+def test_it_waits_for_the_machine_of_its_session_until_a_time() -> None:
+    async def story(life: Life) -> None:
+        await life.backend.join("w2", 60_000, "north")
+        await life.say("site/alice", "hello", id="m-1")
+        [lease] = await life.backend.claim("w2", Kind.TURN)
+        await life.backend.commit(lease, Replied(Reply(None, "s-1", local=True)))
+        await life.say("site/alice", "again", id="m-2")
+        assert await life.backend.claim("w1", Kind.TURN) == []
+
+    lived(story)
+    waits = explained("site:m-2")["waits"]
+    assert (waits["reason"], waits["since"] < waits["until_at"]) == ("machine", True)
+    assert waits["text"] == "it is left to a worker on north, which holds its session; then anybody takes it"
+    assert re.search(r"site/alice +ready .* left to north, anybody's in \d+s", call("lanes").stdout)
+
+
 def test_a_reply_waits_for_its_sending_and_for_the_one_before_it() -> None:
     async def story(life: Life) -> None:
         await life.say("site/alice", "one", id="m-1")

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from glob import glob
 from typing import cast
 
@@ -31,6 +32,8 @@ class Command:
     Exit code 0 and valid JSON are an answer; everything else is a failure that is retried, with the end of standard
     error in its text. When `respond` returns, answered or cancelled, the whole group is gone, also children that the
     program left behind. Only a child that left the group by itself (`setsid`) can outlive it.
+
+    `local_sessions`: the program keeps what its sessions stand for in files of this machine.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Command:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         timeout: float | None = None,
+        local_sessions: bool = False,
         term_grace: float = TERM_GRACE_SECONDS,
     ) -> None:
         if isinstance(argv, str) or not argv or not argv[0] or any("\0" in argument for argument in argv):
@@ -48,6 +52,7 @@ class Command:
         self._env = dict(env or {})
         self._cwd = cwd
         self._timeout = timeout
+        self._local_sessions = local_sessions
         self._term_grace = term_grace
 
     async def respond(self, turn: Turn) -> Reply:
@@ -59,9 +64,10 @@ class Command:
             return output
 
         try:
-            return await converse(turn, call)
+            reply = await converse(turn, call)
         except AgentFailed as error:
             raise AgentFailed(f"{error}{last_words}") from None
+        return replace(reply, local=True) if self._local_sessions else reply
 
     async def _run(self, request: bytes, heard: Heard) -> tuple[bytes, str]:
         """What the program wrote, and its last words on standard error."""

@@ -139,6 +139,7 @@ def encode_turn(turn: Turn, answers: Sequence[Answer] = ()) -> bytes:
                 "conversation": turn.conversation,
                 "channel": turn.channel,
                 "session": turn.session,
+                "moved_from": turn.moved_from,
                 "messages": [_message(message) for message in turn.messages],
                 "answers": [{"text": each.text, "by": each.by, "timed_out": each.timed_out} for each in answers],
             }

@@ -115,8 +115,11 @@ class Backend(Protocol):
 
     # Workers
 
-    async def join(self, worker: str, term_ms: int) -> None:
-        """Make the worker live for one term. An id that the store remembers is refused with WorkerLost."""
+    async def join(self, worker: str, term_ms: int, machine: str = "") -> None:
+        """Make the worker live for one term. An id that the store remembers is refused with WorkerLost.
+
+        Workers on one machine share its files, and so the sessions that are there alone (`Reply.local`).
+        """
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         """Make the worker live for one more term. False: the store says that it was declared dead, which is final.
@@ -153,12 +156,17 @@ class Backend(Protocol):
 
         The worker must be live in the same transaction, else WorkerLost. The epoch grows; the attempt is counted. With
         `wait` the call returns once there is at least one; what a cancelled call was leased meanwhile is given back.
+
+        A lane whose session is on one machine alone goes to a worker of that machine. Others leave it to them while one
+        of them is live, for `session_wait` from when they could have taken it; then they take it, and the lease says
+        where it has `moved_from`.
         """
 
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
         """End the lease: the batch gets its outcome, and all that follows from it is written with it, or nothing is.
 
-        `Replied`: messages answered, turn and usage recorded, session saved, deliveries appended to the out lane.
+        `Replied`: messages answered, turn and usage recorded, session saved (bound to the worker's machine, if it is
+        `local`), deliveries appended to the out lane.
         With `through`, messages that were handed into the run meanwhile are answered with it. `Superseded`: the turn
         ends without an answer, and its messages with it or, in their order, again with what came since. `Asks`: like
         `ask`, and the batch waits, without blame, until there is an answer or its time is over.

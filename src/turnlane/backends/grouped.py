@@ -135,8 +135,8 @@ class GroupedBackend:
 
     # Workers
 
-    async def join(self, worker: str, term_ms: int) -> None:
-        await self._call(Transaction.join, (worker, term_ms))
+    async def join(self, worker: str, term_ms: int, machine: str = "") -> None:
+        await self._call(Transaction.join, (worker, term_ms, machine))
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         renewed: bool = await self._call(Transaction.renew, (worker, term_ms, held))

@@ -276,6 +276,9 @@ class MemoryRows:
         else:
             self.settings[name] = value
 
+    def machine_is_live(self, machine: str, now: int) -> bool:
+        return any(row.machine == machine and row.live and row.alive_until > now for row in self.workers.values())
+
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
         """A process that keeps nothing has nothing to forget."""
 
@@ -339,8 +342,8 @@ class MemoryBackend:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def join(self, worker: str, term_ms: int) -> None:
-        self._run(lambda t: t.join(worker, term_ms))
+    async def join(self, worker: str, term_ms: int, machine: str = "") -> None:
+        self._run(lambda t: t.join(worker, term_ms, machine))
 
     async def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         return self._run(lambda t: t.renew(worker, term_ms, held))
@@ -551,7 +554,7 @@ class MemoryBackend:
 
     async def workers(self) -> list[WorkerView]:
         return [
-            WorkerView(row.id, row.live, row.alive_until, len(self._rows.lanes_of(row.id)))
+            WorkerView(row.id, row.live, row.alive_until, len(self._rows.lanes_of(row.id)), row.machine)
             for row in self._rows.workers.values()
         ]
 

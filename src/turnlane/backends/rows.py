@@ -20,6 +20,7 @@ class WorkerRow:
     id: str
     live: bool
     alive_until: int
+    machine: str = ""
 
 
 Batch = tuple[Sequence[Message], Delivery | None, Session | None]
@@ -118,6 +119,8 @@ class Rows(Protocol):
     def setting(self, name: str) -> str | None: ...
     def save_setting(self, name: str, value: str | None) -> None:
         """None: it is not stored any longer."""
+    def machine_is_live(self, machine: str, now: int) -> bool:
+        """Whether a worker of that machine is live, and its term not over."""
 
     def forget(self, what: str, keys: Sequence[Sequence[object]]) -> None:
         """Delete rows that nothing refers to any more."""

@@ -10,7 +10,7 @@ from typing import Literal
 from turnlane.backends.rows import Rows
 from turnlane.model.delivery import Delivery
 from turnlane.model.event import Noted
-from turnlane.model.lane import OUT, TURN, Kind, Lane
+from turnlane.model.lane import NOTHING_RARE, OUT, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits, Running
 from turnlane.model.message import Message
@@ -20,6 +20,8 @@ from turnlane.model.session import Session
 
 SESSION_LOOK_MS = 250
 """How soon a lane looks again whether the session that it shares is free."""
+MACHINE_LOOK_MS = 250
+"""How soon a lane looks again whether it still has to wait for the machine that holds its session."""
 USER_LOOK_MS = 250
 """How soon a lane looks again whether its user may have one more turn."""
 
@@ -145,29 +147,32 @@ class Serving:
         # A lapsed worker may be declared dead at any moment; it renews first.
         return "live" if row.alive_until > self._now else "lapsed"
 
-    def _hand_out(self, kind: Kind, takers: Sequence[Taker], due: Iterable[Lane]) -> None:
+    def _hand_out(self, kind: Kind, takers: list[Taker], due: Iterable[Lane]) -> None:
         now, save = self._now, self._rows.save_lane
         competing = kind in self._shares
-        waiting = iter(takers)
-        taker = next(waiting)
         for lane in due:
             save(lane)
             if not lane.is_ready(now) or self._waits_for_its_session(lane):
                 continue
             if competing and self._waits_for_its_user(lane):
                 continue
+            place = 0
+            if lane.rare is not NOTHING_RARE and lane.rare.local:
+                at_home = self._at_home(lane, takers)
+                if at_home is None:
+                    continue
+                place = at_home
             if lane.paused:
                 self._end_the_pause(lane)
+            taker = takers.pop(place)
             lane.claim(taker.worker, now)
             taker.lanes.append(lane)
             if competing:
                 self._count(lane)
             if kind is OUT and lane.policy.send_every_ms and not self._may_follow(lane.policy) and not competing:
                 return
-            following = next(waiting, None)
-            if following is None:
+            if not takers:
                 return
-            taker = following
 
     def _may_follow(self, policy: Policy) -> bool:
         """One more is sent for the account. Whether another one may be, at the same moment."""
@@ -187,6 +192,40 @@ class Serving:
         lane.due_at = self._now + SESSION_LOOK_MS
         return True
 
+    def _at_home(self, lane: Lane, takers: Sequence[Taker]) -> int | None:
+        """Who of them takes a lane whose session is on one machine alone. None: they leave it to that machine."""
+        session = self._rows.session(lane, lane.policy.agent)
+        if session is None or session.machine is None:
+            lane.leave_to_nobody()
+            return 0
+        for place, taker in enumerate(takers):
+            if self._machine(taker.worker) == session.machine:
+                lane.leave_to_nobody()
+                return place
+        return None if self._waits_for_its_machine(lane, session.machine) else 0
+
+    def _waits_for_its_machine(self, lane: Lane, machine: str) -> bool:
+        wait_ms = lane.policy.session_wait_ms
+        until = lane.awaits(machine)
+        if (
+            not wait_ms
+            or (until is not None and until <= self._now)
+            or not self._rows.machine_is_live(machine, self._now)
+        ):
+            lane.leave_to_nobody()
+            return False
+        if until is None:
+            # Left as due as it is: whoever is at home may take it before anybody looks again.
+            lane.leave_to(machine, self._now + wait_ms)
+            self._noted.append(("session.awaited", lane.key, machine, self._now + wait_ms))
+        else:
+            lane.due_at = min(self._now + MACHINE_LOOK_MS, until)
+        return True
+
+    def _machine(self, worker: str) -> str | None:
+        row = self._rows.worker(worker)
+        return None if row is None else row.machine
+
     def _waits_for_its_user(self, lane: Lane) -> bool:
         """Somebody who has as many turns as one may have waits until one of them is over."""
         shares = self._shares[lane.kind]
@@ -200,6 +239,14 @@ class Serving:
         batches = iter(self._rows.batches([lane for taker in takers for lane in taker.lanes]))
         for taker in takers:
             taker.leases += [self._lease(lane, *next(batches)) for lane in taker.lanes]
+
+    def _moved_from(self, lane: Lane, session: Session) -> str | None:
+        assert lane.owner is not None
+        here = self._machine(lane.owner)
+        if here == session.machine:
+            return None
+        self._noted.append(("session.moved", lane.key, lane.number, session.machine, here))
+        return session.machine
 
     def _answers(self, lane: Lane) -> tuple[Answer, ...]:
         """To what the turn has asked so far. Whoever runs it past the time of a question is told so."""
@@ -220,6 +267,7 @@ class Serving:
                 lane.leave_out(messages[size].accepted_at)
             messages = messages[:size]
         heard = tuple(self._rows.messages_at(lane, lane.heard_places)) if lane.rare.heard else ()
+        moved_from = self._moved_from(lane, session) if session is not None and session.machine is not None else None
         lease = Lease(
             lane.kind,
             lane.key,
@@ -237,6 +285,7 @@ class Serving:
             session,
             self._answers(lane) if lane.rare.asked else (),
             heard,
+            moved_from,
         )
         who = (lane.attempt, lane.epoch, lane.owner)
         if delivery is not None:

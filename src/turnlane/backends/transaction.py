@@ -68,17 +68,17 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     # Workers
 
-    def join(self, worker: str, term_ms: int) -> None:
+    def join(self, worker: str, term_ms: int, machine: str = "") -> None:
         if self._rows.worker(worker) is not None:
             raise WorkerLost(f"the worker id {worker} was used before; join under a fresh one")
-        self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms))
-        self._note("worker.joined", None, worker)
+        self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms, machine))
+        self._note("worker.joined", None, worker, machine)
 
     def renew(self, worker: str, term_ms: int, held: Sequence[Lease]) -> bool:
         row = self._rows.worker(worker)
         if row is None or not row.live:
             return False
-        self._rows.save_worker(WorkerRow(worker, True, self._now + term_ms))
+        self._rows.save_worker(replace(row, alive_until=self._now + term_ms))
         known = {(lease.kind, lease.key, lease.epoch) for lease in held}
         for lane in self._rows.lanes_of(worker):
             claimed_long_ago = lane.claimed_at is not None and lane.claimed_at < self._now - term_ms
@@ -381,8 +381,17 @@ class Transaction(Scheduling, TakingOver, Asking):
         # The lease's copy is the stored one: nobody else can have written it meanwhile.
         before = lease.session or Session(reply.session)
         after = before.after_turn(reply.session, reply.usage, self._now)
-        continues = lease.session is not None and before.handle == after.handle
+        if reply.local:
+            after = self._bound(lane, lease, after)
+        continues = lease.session is not None and before.handle == after.handle and before.machine == after.machine
         self._rows.save_session(lane, lease.policy.agent, after, continues=continues)
+
+    def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:
+        """To the machine of whoever ran the turn."""
+        worker = self._rows.worker(lease.worker)
+        if not lane.rare.local:
+            lane.rare = replace(lane.rare, local=True)
+        return session if worker is None else replace(session, machine=worker.machine)
 
     def _set_aside_to_ask(self, lane: Lane, lease: Lease, outcome: Asks) -> Verdict:
         self._ask(lane, lease, outcome.number, outcome.question)

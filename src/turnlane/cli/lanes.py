@@ -67,6 +67,8 @@ def _when(lane: LaneView, now: int) -> str:
             return f"retried {relative(lane.retry_at, now)}"
         case "paused" if lane.paused_until is not None:
             return f"resumes {relative(lane.paused_until, now)}"
+        case "ready" if lane.awaits is not None:
+            return f"left to {lane.awaits}, anybody's {relative(lane.awaits_until, now)}"
         case "ready":
             return f"due {relative(lane.due_at, now)}"
     return ""

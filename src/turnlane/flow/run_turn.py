@@ -53,6 +53,7 @@ def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
         channel=channel_of(lease.key),
         messages=_in_order(lease) if lease.heard else lease.messages,
         session=lease.session.handle if lease.session else None,
+        moved_from=lease.moved_from,
         answers=lease.answers,
         stage=stage,
     )

@@ -51,6 +51,7 @@ class Worker:
         turns_at_once: int = 5,
         sends_at_once: int = 20,
         term_ms: int = 30_000,
+        machine: str = "",
         drain_seconds: float = 30.0,
         retention: Retention | None = None,
         emit: Callable[[Event], None] = lambda event: None,
@@ -58,6 +59,7 @@ class Worker:
         self._backend = backend
         self._clock = clock
         self._term_ms = term_ms
+        self._machine = machine
         self._drain_seconds = drain_seconds
         self._retention = retention or Retention()
         self._emit = emit
@@ -259,7 +261,7 @@ class Worker:
             await self._backend.leave(self._former_id)
             self._former_id = None
         worker, asked = self._clock.token(), self._clock.monotonic()
-        await self._backend.join(worker, self._term_ms)
+        await self._backend.join(worker, self._term_ms, self._machine)
         self._id = worker
         self._confirm(asked)
 

@@ -40,7 +40,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
 
-Reason = Literal["quiet", "run", "retry", "answer", "worker", "paused", "parked"]
+Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "paused", "parked"]
 
 
 @value
@@ -230,6 +230,9 @@ class _Told:
                 return Wait("parked", f"the lane is parked{cause}", since_then, next=go_on)
             case "paused":
                 return Wait("paused", "the lane is paused", since, lane.paused_until, go_on)
+        if lane.awaits is not None:
+            text = f"{behind}it is left to a worker on {lane.awaits}, which holds its session; then anybody takes it"
+            return Wait("machine", text, lane.due_at, lane.awaits_until)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
 
     def _open_question(self, lane: LaneView) -> QuestionView | None:

@@ -69,6 +69,10 @@ class Rare:
     """A tick lane: what is said, and when. `ready_at` is the next time."""
     fired_at: int | None = None
     """When it was last said."""
+    local: bool = False
+    """A session of this conversation is on one machine alone, or was."""
+    awaits: tuple[str, int] | None = None
+    """That machine while others leave the lane to it, and until when they do."""
 
 
 NOTHING_RARE = Rare()
@@ -389,6 +393,21 @@ class Lane:
             return False
         return True
 
+    def leave_to(self, machine: str, until: int) -> None:
+        """It waits for a worker of that machine: due as it is, as whoever comes from there may take it at once."""
+        self.rare = replace(self.rare, local=True, awaits=(machine, until))
+
+    def leave_to_nobody(self) -> None:
+        if self.rare.awaits is not None:
+            self.rare = replace(self.rare, awaits=None)
+
+    def awaits(self, machine: str) -> int | None:
+        """Until when it waits for that machine. None: it does not yet, or it did before it became due anew."""
+        if self.rare.awaits is None or self.due_at is None:
+            return None
+        awaited, until = self.rare.awaits
+        return until if awaited == machine and self.due_at <= until else None
+
     def claim(self, worker: str, now: int) -> None:
         """Lease the lane. The batch is fixed by the first claim and stays over retries."""
         assert self.owner is None and self.next_seq > self.done_seq
@@ -590,6 +609,7 @@ class Lane:
         """The next turn starts a new session, which is not told of what was said before."""
         self.renewed = self.owner is not None
         self.forget_heard(self.next_seq)
+        self.rare = replace(self.rare, local=False, awaits=None)
 
     def unpark(self, now: int) -> None:
         self.parked = False

@@ -38,6 +38,8 @@ class Lease:
     """To what earlier runs of this turn asked, in order."""
     heard: tuple[Message, ...] = ()
     """What others said in the agent's place, and has to be known to answer the batch."""
+    moved_from: str | None = None
+    """The machine that holds what the session's handle stands for, if it is another one than this worker's."""
 
     @property
     def took_over(self) -> bool:

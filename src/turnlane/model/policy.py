@@ -85,6 +85,8 @@ class Policy:
     """How many may leave at once after a while in which nothing did."""
     on_ask: OnAsk = "set_aside"
     """Whether a turn that waits for an answer keeps its slot."""
+    session_wait_ms: int = 30_000
+    """How long others leave a lane to the machine that holds its session, while a worker lives there."""
     takeover_ms: int = 3_600_000
     """How long the agent is silent once somebody of the business spoke. 0: it goes on."""
 

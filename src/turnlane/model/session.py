@@ -14,9 +14,11 @@ class Session:
     turns: int = 0
     usage: Usage = NO_USAGE
     updated_at: int = 0
+    machine: str | None = None
+    """The only machine that holds what the handle stands for. None: any machine can go on with it."""
 
     def after_turn(self, handle: str, usage: Usage, now: int) -> Session:
-        """Tokens belong to the session: the same handle adds up, another one starts from zero."""
+        """Tokens belong to the session: the same handle adds up, another one starts from zero. Bound to no machine."""
         if handle != self.handle:
             return Session(handle, 1, usage, now)
         return Session(handle, self.turns + 1, self.usage + usage, now)

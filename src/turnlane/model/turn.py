@@ -44,6 +44,9 @@ class Turn:
     """What is to be answered; and, by their `role`, what others said meanwhile in the agent's place."""
     session: str | None = None
     """The agent's own handle, as saved by the last turn that was answered."""
+    moved_from: str | None = None
+    """The machine that alone holds what the handle stands for, if it is not this one: fetch it, or begin anew and say
+    so. None: the handle is as good here as where it was given."""
     answers: Sequence[Answer] = ()
     """To the questions that earlier runs of this turn asked, in order."""
     stage: Stage | None = field(default=None, repr=False, compare=False)
@@ -105,6 +108,8 @@ class Reply:
     text: str | Sequence[str] | None
     session: str | None = None
     usage: Usage = NO_USAGE
+    local: bool = False
+    """What the session's handle stands for is on this machine alone. The conversation stays here while it can."""
 
     @property
     def parts(self) -> Sequence[str]:

@@ -46,6 +46,9 @@ class LaneView:
     """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
     paused_until: int | None = None
     """When a pause ends by itself; None if it does not, or the lane is not paused."""
+    awaits: str | None = None
+    """The machine that the lane is left to, as it holds the session; None if anybody may take it."""
+    awaits_until: int | None = None
 
     @property
     def is_ending(self) -> bool:
@@ -54,6 +57,8 @@ class LaneView:
 
     @classmethod
     def of(cls, lane: Lane, now: int) -> LaneView:
+        awaits, awaits_until = lane.rare.awaits or (None, None)
+        is_left = awaits is not None and (lane.awaits(awaits) or 0) > now
         return cls(
             conversation=lane.key,
             kind=lane.kind,
@@ -75,6 +80,8 @@ class LaneView:
             on_busy=lane.rare.on_busy,
             gone=lane.rare.gone,
             paused_until=lane.rare.paused_until if lane.is_paused(now) else None,
+            awaits=awaits if is_left else None,
+            awaits_until=awaits_until if is_left else None,
         )
 
 
@@ -179,6 +186,7 @@ class WorkerView:
     live: bool
     alive_until: int
     lanes: int
+    machine: str = ""
 
 
 @value

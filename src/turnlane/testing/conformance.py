@@ -57,6 +57,8 @@ TERM_MS = 1_000
 ALICE, BOB = "site/alice", "site/bob"
 AT_ONCE = Policy(debounce_ms=0)
 GATHER = Policy(debounce_ms=300, max_wait_ms=700)
+SESSION_WAIT_MS = 400
+AT_HOME = replace(AT_ONCE, session_wait_ms=SESSION_WAIT_MS)
 TAKEOVER_MS = 400
 PATIENCE_SECONDS = 10
 EACH_SECOND = Schedule("pulse", ALICE, "beat", every_ms=1_000)
@@ -69,6 +71,11 @@ def arrival(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE,
 
 def answer(text: str | Sequence[str] | None = "hi", session: str | None = None, tokens: int = 0) -> Replied:
     return Replied(Reply(text, session, Usage(input_tokens=tokens)))
+
+
+def kept_here(session: str | None = "s-1") -> Replied:
+    """An answer whose session is on the machine of whoever gives it, and nowhere else."""
+    return Replied(Reply("hi", session, local=True))
 
 
 def by_the_business(origin_id: str, conversation: str = ALICE, policy: Policy = AT_ONCE) -> Arrival:
@@ -95,10 +102,19 @@ async def accept(backend: Backend, *arrivals: Arrival) -> list[Acceptance]:
     return await backend.accept(arrivals)
 
 
-async def joined(backend: Backend, clock: Clock) -> str:
+async def joined(backend: Backend, clock: Clock, machine: str = "") -> str:
     worker = clock.token()
-    await backend.join(worker, TERM_MS)
+    await backend.join(worker, TERM_MS, machine)
     return worker
+
+
+async def settled_in_the_north(backend: Backend, clock: Clock, policy: Policy) -> tuple[str, str]:
+    """Workers in the north and in the south. The session of the conversation is in the north, and m-2 waits."""
+    north, south = await joined(backend, clock, "north"), await joined(backend, clock, "south")
+    await accept(backend, arrival("m-1", policy=policy))
+    await backend.commit(await claim_one(backend, north), kept_here())
+    await accept(backend, arrival("m-2", policy=policy))
+    return north, south
 
 
 async def asked(backend: Backend, worker: str, question: Question) -> Lease:
@@ -1116,6 +1132,99 @@ class BackendConformance:
             session = story.sessions[AT_ONCE.agent]
             totals.append((session.handle, session.turns, session.usage.input_tokens))
         assert totals == [("a", 1, 5), ("a", 2, 12), ("a", 2, 12), ("b", 1, 2)]
+
+    # Sessions on one machine -----------------------------------------------------------------------------------------
+
+    async def test_a_session_on_one_machine_goes_on_there(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """D7. Whoever is elsewhere leaves it, in sight; the operator is told once."""
+        _, south = await settled_in_the_north(backend, clock, replace(AT_ONCE, session_wait_ms=60_000))
+        assert await backend.claim(south, Kind.TURN) == []
+        assert await backend.claim(south, Kind.TURN) == []
+        lane = await lane_of(backend)
+        assert lane.awaits == "north"
+        events = [each.event for each in await backend.events()]
+        [awaited] = [event for event in events if event.name == "session.awaited"]
+        assert awaited.facts == {"machine": "north", "until": lane.awaits_until}
+        neighbour = await joined(backend, clock, "north")
+        await pass_time(300)
+        lease = await claim_one(backend, neighbour)
+        assert (lease.session and lease.session.machine, lease.moved_from) == ("north", None)
+        assert (await lane_of(backend)).awaits is None
+
+    async def test_a_lane_waits_for_its_machine_no_longer_than_it_may(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """Then it is handed over: the agent is told where its session was, and is at home here from its commit on."""
+        north, south = await settled_in_the_north(backend, clock, AT_HOME)
+        assert await backend.claim(south, Kind.TURN) == []
+        await pass_time(SESSION_WAIT_MS + 10)
+        lease = await claim_one(backend, south)
+        assert (lease.session and lease.session.handle, lease.moved_from) == ("s-1", "north")
+        await backend.commit(lease, kept_here())
+        story = await backend.story(ALICE)
+        assert story is not None
+        session = story.sessions[AT_ONCE.agent]
+        assert (session.machine, session.turns) == ("south", 2)
+        moved = [each.event.facts for each in await backend.events() if each.event.name == "session.moved"]
+        assert moved == [{"turn": 2, "machine": "north", "to": "south"}]
+        await accept(backend, arrival("m-3", policy=AT_HOME))
+        assert await backend.claim(north, Kind.TURN) == []
+
+    async def test_a_lane_is_handed_over_at_once_when_its_machine_is_gone(self, backend: Backend, clock: Clock) -> None:
+        """With the last worker there, not before."""
+        north, south = await settled_in_the_north(backend, clock, replace(AT_ONCE, session_wait_ms=60_000))
+        last = await joined(backend, clock, "north")
+        await backend.leave(north)
+        assert await backend.claim(south, Kind.TURN) == []
+        await backend.leave(last)
+        assert (await claim_one(backend, south)).moved_from == "north"
+
+    async def test_a_machine_is_gone_too_when_its_workers_do_not_renew(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        _, south = await settled_in_the_north(backend, clock, replace(AT_ONCE, session_wait_ms=60_000))
+        await pass_time(TERM_MS // 2)
+        assert await backend.claim(south, Kind.TURN) == []
+        await backend.renew(south, TERM_MS, [])
+        await pass_time(TERM_MS // 2 + 10)
+        assert (await claim_one(backend, south)).moved_from == "north"
+
+    async def test_of_those_who_wait_whoever_is_at_home_is_served(self, backend: Backend, clock: Clock) -> None:
+        policy = replace(AT_ONCE, session_wait_ms=60_000)
+        north, south = await settled_in_the_north(backend, clock, policy)
+        await backend.commit(await claim_one(backend, north), kept_here())
+        elsewhere = asyncio.create_task(backend.claim(south, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        at_home = asyncio.create_task(backend.claim(north, Kind.TURN, wait=True))
+        await asyncio.sleep(0)
+        await accept(backend, arrival("m-3", policy=policy))
+        [lease] = await asyncio.wait_for(at_home, PATIENCE_SECONDS)
+        assert (lease.worker, elsewhere.done()) == (north, False)
+        await accept(backend, arrival("b-1", BOB))
+        [other] = await asyncio.wait_for(elsewhere, PATIENCE_SECONDS)
+        assert other.key == BOB
+
+    async def test_nobody_waits_for_a_session_that_any_machine_can_go_on_with(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """Nor if it has become so, was given up, belongs to another agent, or the settings say not to."""
+        policy = replace(AT_ONCE, session_wait_ms=60_000)
+        north, south = await settled_in_the_north(backend, clock, policy)
+        await backend.commit(await claim_one(backend, north), answer(session="s-1"))
+        await accept(backend, arrival("m-3", policy=policy))
+        shared = await claim_one(backend, south)
+        assert shared.moved_from is None
+        await backend.commit(shared, kept_here())
+        await accept(backend, Arrival(arrival("m-4").message, policy, "new"), arrival("m-5", policy=policy))
+        fresh = await claim_one(backend, north)
+        assert (fresh.session, fresh.moved_from) == (None, None)
+        await backend.commit(fresh, kept_here())
+        await accept(backend, arrival("m-6", policy=replace(policy, agent="sales")))
+        await backend.commit(await claim_one(backend, south), answer())
+        await accept(backend, arrival("m-7", policy=replace(policy, session_wait_ms=0)))
+        assert (await claim_one(backend, south)).moved_from == "north"
 
     # Steering --------------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,37 @@ MUTANTS = (
         "lane.due_at = self._now + SESSION_LOOK_MS",
         "lane.due_at = None",
     ),
+    # Sessions on one machine
+    Mutant(
+        "a session is run wherever somebody is free",
+        f"{SERVING}._at_home",
+        "return None if self._waits_for_its_machine(lane, session.machine) else 0",
+        "return 0",
+    ),
+    Mutant(
+        "a lane waits for its machine for ever",
+        f"{SERVING}._waits_for_its_machine",
+        "(until is not None and until <= self._now)",
+        "False",
+    ),
+    Mutant(
+        "a lane waits for a machine that is gone",
+        f"{SERVING}._waits_for_its_machine",
+        "not self._rows.machine_is_live(machine, self._now)",
+        "False",
+    ),
+    Mutant(
+        "whoever takes a session over is not told",
+        f"{SERVING}._moved_from",
+        "if here == session.machine:",
+        "if True:",
+    ),
+    Mutant(
+        "a session stays bound to the machine that it has left",
+        f"{TRANSACTION}._bound",
+        "replace(session, machine=worker.machine)",
+        "replace(session, machine=(lease.session and lease.session.machine) or worker.machine)",
+    ),
     # Fencing
     Mutant("anybody may write", f"{LANE}.held_by", "self.owner == worker and self.epoch == epoch", "self.owner"),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -231,11 +231,16 @@ class NatsRows:
         return self._shelf.workers.get(worker) if value is None else WorkerRow(worker, *value)
 
     def save_worker(self, worker: WorkerRow) -> None:
-        self._values[self._shelf.subjects.other("worker", worker.id)] = (worker.live, worker.alive_until)
+        self._values[self._shelf.subjects.other("worker", worker.id)] = astuple(worker)[1:]
 
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
-        rows = [row for id_ in self._shelf.workers if (row := self.worker(id_)) is not None]
-        return [row for row in rows if row.live and row.alive_until < now]
+        return [row for row in self._workers() if row.live and row.alive_until < now]
+
+    def machine_is_live(self, machine: str, now: int) -> bool:
+        return any(row.machine == machine and row.live and row.alive_until > now for row in self._workers())
+
+    def _workers(self) -> Iterator[WorkerRow]:
+        return (row for id_ in self._shelf.workers if (row := self.worker(id_)) is not None)
 
     def setting(self, name: str) -> str | None:
         value: str | None = self._value(self._shelf.subjects.other("setting", name), [None])[0]

@@ -116,8 +116,7 @@ class Shelf:
         self.values[subject] = (value, seq)
         name = self.subjects.other_name(subject)
         if name is not None and name[0] == "worker":
-            live, alive_until = value
-            self.workers[name[1]] = WorkerRow(name[1], live, alive_until)
+            self.workers[name[1]] = WorkerRow(name[1], *value)
 
     def values_of(self, what: str) -> dict[str, Any]:
         """All of that kind, by their names."""

@@ -141,7 +141,8 @@ class NatsViews:
 
     def workers(self) -> list[WorkerView]:
         rows = sorted(self._shelf.workers.copy().items())
-        return [WorkerView(id_, row.live, row.alive_until, len(self._shelf.held.get(id_, ()))) for id_, row in rows]
+        held = self._shelf.held
+        return [WorkerView(id_, row.live, row.alive_until, len(held.get(id_, ())), row.machine) for id_, row in rows]
 
     def schedules(self, now: int) -> list[ScheduleView]:
         lanes = [lane for lane in self._lanes() if lane.kind is TICK and lane.rare.schedule is not None]

@@ -110,11 +110,12 @@ JOIN message AS m ON m.lane = (batch ->> 0)::bigint
 SELECT * FROM session WHERE lane = ANY (ARRAY(SELECT jsonb_array_elements_text($1::jsonb)::bigint))
 
 -- name: new_session
-INSERT INTO session VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO session VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
-    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
+    machine = excluded.machine
 
 -- name: continue_session
 -- The handle stays, and with it the index on it.
@@ -187,13 +188,17 @@ INSERT INTO attempt VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 SELECT * FROM attempt WHERE lane = $1 AND epoch = $2
 
 -- name: worker
-SELECT id, live, alive_until FROM worker WHERE id = $1
+SELECT id, live, alive_until, machine FROM worker WHERE id = $1
 
 -- name: save_worker
-INSERT INTO worker VALUES ($1, $2, $3) ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.alive_until
+INSERT INTO worker VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.alive_until
 
 -- name: lapsed_workers
-SELECT id, live, alive_until FROM worker WHERE live AND alive_until < $1 FOR UPDATE SKIP LOCKED
+SELECT id, live, alive_until, machine FROM worker WHERE live AND alive_until < $1 FOR UPDATE SKIP LOCKED
+
+-- name: machine_is_live
+SELECT 1 FROM worker WHERE live AND machine = $1 AND alive_until > $2 LIMIT 1
 
 -- name: setting
 SELECT value FROM setting WHERE name = $1
@@ -366,7 +371,7 @@ FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL
 SELECT key, epoch, next_seq, claim_seq, done_seq, policy, more FROM lane WHERE owner = $1 AND kind = 0
 
 -- name: view_workers
-SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id)
+SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id), w.machine
 FROM worker AS w ORDER BY w.alive_until DESC
 
 -- name: view_lane_counts

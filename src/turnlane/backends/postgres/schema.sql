@@ -150,6 +150,7 @@ CREATE TABLE session (
     reasoning_tokens bigint  NOT NULL,
     updated_at       bigint  NOT NULL,
     shared           boolean NOT NULL,           -- another lane has, or had, the same handle
+    machine          text,                       -- the only one that holds what the handle stands for
     PRIMARY KEY (lane, agent)
 ) WITH (fillfactor = 70);
 CREATE INDEX session_twins ON session (agent, handle);
@@ -157,7 +158,8 @@ CREATE INDEX session_twins ON session (agent, handle);
 CREATE TABLE worker (
     id          text    PRIMARY KEY,
     live        boolean NOT NULL,
-    alive_until bigint  NOT NULL
+    alive_until bigint  NOT NULL,
+    machine     text    NOT NULL
 );
 
 CREATE TABLE tenant (

@@ -391,7 +391,16 @@ def attempt_from(row: Row, kind: Kind, conversation: str) -> AttemptView:
 
 
 def new_session_row(lane: int, agent: str, session: Session, *, shared: bool) -> Row:
-    return (lane, agent, session.handle, session.turns, *usage_columns(session.usage), session.updated_at, shared)
+    return (
+        lane,
+        agent,
+        session.handle,
+        session.turns,
+        *usage_columns(session.usage),
+        session.updated_at,
+        shared,
+        session.machine,
+    )
 
 
 def continued_session_row(lane: int, agent: str, session: Session) -> Row:
@@ -399,7 +408,7 @@ def continued_session_row(lane: int, agent: str, session: Session) -> Row:
 
 
 def session_from(row: Row) -> Session:
-    return Session(row[2], row[3], Usage(*row[4:8]), row[8])
+    return Session(row[2], row[3], Usage(*row[4:8]), row[8], row[10])
 
 
 def usage_columns(usage: Usage) -> Row:

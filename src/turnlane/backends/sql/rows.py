@@ -449,7 +449,7 @@ class SqlRows:
         workers = self._believed.workers
         if worker not in workers:
             row = self._execute(self._sql["worker"], (worker,)).fetchone()
-            workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2])
+            workers[worker] = None if row is None else WorkerRow(row[0], bool(row[1]), row[2], row[3])
         return workers[worker]
 
     def save_worker(self, worker: WorkerRow) -> None:
@@ -458,7 +458,10 @@ class SqlRows:
 
     def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
         rows = self._execute(self._sql["lapsed_workers"], (now,)).fetchall()
-        return [WorkerRow(row[0], bool(row[1]), row[2]) for row in rows]
+        return [WorkerRow(row[0], bool(row[1]), row[2], row[3]) for row in rows]
+
+    def machine_is_live(self, machine: str, now: int) -> bool:
+        return self._execute(self._sql["machine_is_live"], (machine, now)).fetchone() is not None
 
     # So are settings.
 

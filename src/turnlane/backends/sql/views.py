@@ -161,7 +161,7 @@ class SqlViews:
 
     def workers(self) -> list[WorkerView]:
         rows = self._execute(self._sql["view_workers"])
-        return [WorkerView(id_, bool(live), until, lanes) for id_, live, until, lanes in rows]
+        return [WorkerView(id_, bool(live), until, lanes, machine) for id_, live, until, lanes, machine in rows]
 
     def schedules(self, now: int) -> list[ScheduleView]:
         rows = self._execute(self._sql["view_lanes"], (Kind.TICK, None, SCHEDULES_MAX, 0)).fetchall()

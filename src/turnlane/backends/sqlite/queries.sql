@@ -102,11 +102,12 @@ CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.va
 SELECT s.* FROM json_each(?1) AS wanted CROSS JOIN session AS s ON s.lane = wanted.value
 
 -- name: new_session
-INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
-    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
+    machine = excluded.machine
 
 -- name: continue_session
 -- The handle stays, and with it the index on it.
@@ -179,13 +180,17 @@ INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 SELECT * FROM attempt WHERE lane = ? AND epoch = ?
 
 -- name: worker
-SELECT id, live, alive_until FROM worker WHERE id = ?
+SELECT id, live, alive_until, machine FROM worker WHERE id = ?
 
 -- name: save_worker
-INSERT INTO worker VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.alive_until
+INSERT INTO worker VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.alive_until
 
 -- name: lapsed_workers
-SELECT id, live, alive_until FROM worker WHERE live = 1 AND alive_until < ?
+SELECT id, live, alive_until, machine FROM worker WHERE live = 1 AND alive_until < ?
+
+-- name: machine_is_live
+SELECT 1 FROM worker WHERE live = 1 AND machine = ? AND alive_until > ? LIMIT 1
 
 -- name: setting
 SELECT value FROM setting WHERE name = ?
@@ -358,7 +363,7 @@ FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL
 SELECT key, epoch, next_seq, claim_seq, done_seq, policy, more FROM lane WHERE owner = ? AND kind = 0
 
 -- name: view_workers
-SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id)
+SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id), w.machine
 FROM worker AS w ORDER BY w.alive_until DESC
 
 -- name: view_lane_counts

@@ -39,7 +39,10 @@ def _let_lanes_do_more(connection: sqlite3.Connection) -> None:
 
 
 def _let_turns_ask(connection: sqlite3.Connection) -> None:
-    """A turn may ask the person, people of the business may speak too, and settings may change at run time."""
+    """A turn may ask the person, people of the business may speak too; settings may change at run time, and a session
+    may be on one machine alone."""
+    connection.execute("ALTER TABLE worker ADD COLUMN machine TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE session ADD COLUMN machine TEXT")
     connection.execute("UPDATE lane SET more = json_insert(more, '$[#]', NULL)")
     connection.execute("ALTER TABLE message ADD COLUMN role TEXT")
     connection.execute("ALTER TABLE delivery ADD COLUMN options TEXT")

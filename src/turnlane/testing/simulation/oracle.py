@@ -165,6 +165,10 @@ class Account:
     """What the route said last since then."""
     heard: list[Message] = field(default_factory=list)
     """Not to be answered, and not told to the agent yet."""
+    left_from: int | None = None
+    """The earliest time since the last claim at which somebody may have left it to the machine of its session."""
+    left_by: int | None = None
+    """The latest time at which somebody must have done so, while it could start ever since."""
 
     def __repr__(self) -> str:
         waiting = [item.seq for item in self.waiting]
@@ -297,14 +301,20 @@ class Ending:
 @dataclass(slots=True)
 class WorkerAccount:
     alive_until: int
+    machine: str = ""
     dead: bool = False
 
 
 class Oracle:
     """An account of everything that was told to, and answered by, one store."""
 
-    def __init__(self, *, sessions_are_shared: bool = False, limits: Limits = NO_LIMITS) -> None:
+    def __init__(
+        self, *, sessions_are_shared: bool = False, sessions_are_local: bool = False, limits: Limits = NO_LIMITS
+    ) -> None:
         self.limits = limits
+        self.sessions_are_local = sessions_are_local
+        """Agents keep some sessions on their machines: who leaves which lane to whom is then judged by itself."""
+        self.latest_now = 0
         self.sessions_are_shared = sessions_are_shared
         """Agents give several conversations one handle: who has to wait for whom is then the store's to choose."""
         self.accounts: dict[tuple[Kind, str], Account] = {}
@@ -337,8 +347,8 @@ class Oracle:
 
     # Workers
 
-    def joined(self, worker: str, term_ms: int, now: int) -> None:
-        self.workers[worker] = WorkerAccount(now + term_ms)
+    def joined(self, worker: str, term_ms: int, now: int, machine: str) -> None:
+        self.workers[worker] = WorkerAccount(now + term_ms, machine)
         self.events["worker.joined"] += 1
 
     def renewed(self, worker: str, term_ms: int, held: Sequence[Lease], now: int, *, answer: bool) -> None:
@@ -678,6 +688,8 @@ class Oracle:
         due = sorted(view.due_at or 0 for view in before if self.shown_as_ready(view, now))
         if self.sessions_are_shared and kind is Kind.TURN:
             require(len(answer) <= min(allowed, len(due)), "nobody gets more than is ready", answer)
+        elif self.sessions_are_local and kind is Kind.TURN:
+            self._left_to_their_machines(worker, before, answer, now, most=allowed)
         else:
             self._taken_in_turn(kind, before, answer, now, most=allowed)
         for lease in answer:
@@ -708,6 +720,48 @@ class Oracle:
             self._spend(mine, now)
         left = [key for key in due if self._has_room(kind, key, held, now)]
         require(not left or len(answer) == most, "a live worker gets what is ready, a dead one nothing", left, answer)
+
+    def _left_to_their_machines(
+        self, worker: str, before: Sequence[LaneView], answer: Sequence[Lease], now: int, *, most: int
+    ) -> None:
+        """A lane waits for the machine of its session while somebody lives there, so long and no longer."""
+        self.latest_now = max(self.latest_now, now)
+        ready = [view.conversation for view in before if self.shown_as_ready(view, now)]
+        taken = {lease.key for lease in answer}
+        require(taken.issubset(ready) and len(taken) <= most, "nobody gets more than is ready", answer, ready)
+        held = [
+            (lane.holder.policy, lane.holder.user)
+            for lane in self._accounts()
+            if lane.kind is Kind.TURN and lane.holder
+        ]
+        held += [(self.accounts[Kind.TURN, key].policy, self.accounts[Kind.TURN, key].user) for key in taken]
+        for key in ready if most else ():
+            lane = self.accounts[Kind.TURN, key]
+            is_elsewhere, wait_ms = self._lives_elsewhere(lane, worker, now), lane.policy.session_wait_ms
+            saw_all = len(taken) < most and self._has_room(Kind.TURN, key, held, now)
+            if key in taken:
+                waited = lane.left_from is not None and lane.left_from + wait_ms <= now
+                require(not is_elsewhere or waited, "a session stays on its machine while that lives", key, worker)
+            elif saw_all:
+                waited = lane.left_by is not None and lane.left_by + wait_ms <= now
+                require(is_elsewhere and not waited, "no lane waits for a machine longer than it must", key, worker)
+            if key not in taken and is_elsewhere:
+                lane.left_from = now if lane.left_from is None else min(lane.left_from, now)
+                if saw_all and lane.left_by is None:
+                    lane.left_by = self.latest_now
+
+    def _lives_elsewhere(self, lane: Account, worker: str, now: int) -> bool:
+        session = self.sessions.get((lane.key, lane.policy.agent))
+        if session is None or session.machine is None or not lane.policy.session_wait_ms:
+            return False
+        machines = {row.machine for name, row in self.workers.items() if self.may_claim(name, now)}
+        return session.machine != self.workers[worker].machine and session.machine in machines
+
+    def wait_anew(self, now: int) -> None:
+        """Whoever cannot start now, or could not for a while, waits for a machine anew."""
+        for lane in self.accounts.values():
+            if lane.left_by is not None and not (lane.claimable and lane.startable_at <= min(now, lane.left_by)):
+                lane.left_by = None
 
     def check_limits(self) -> None:
         """Counted from the leases, after every step."""
@@ -800,6 +854,7 @@ class Oracle:
             lane.resume()
             self.events["lane.resumed"] += 1
         lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
+        lane.left_from = lane.left_by = None
         if lane.batch is None:
             lane.open_batch()
         self._started(lane, lease)
@@ -813,11 +868,15 @@ class Oracle:
         require_same(lease, self._lease(lane), "I2, I5, I6, I8: a lease holds the next or the same batch, counted")
         if lane.kind is not Kind.TICK:
             self.events[f"{NOUNS[lane.kind]}.started"] += 1
+        if lease is not None and lease.moved_from is not None:
+            self.events["session.moved"] += 1
 
     def _lease(self, lane: Account) -> Lease:
         assert lane.batch is not None and lane.holder is not None
         items = lane.batch.items
         delivery = items[0] if isinstance(items[0], Delivery) else None
+        session = None if delivery else self.sessions.get((lane.key, lane.policy.agent))
+        is_here = session is None or session.machine in (None, self.workers[lane.holder.worker].machine)
         return Lease(
             kind=lane.kind,
             key=lane.key,
@@ -832,9 +891,10 @@ class Oracle:
             claimed_at=lane.holder.since,
             messages=tuple(item for item in items if isinstance(item, Message) and lane.kind is Kind.TURN),
             delivery=delivery,
-            session=None if delivery else self.sessions.get((lane.key, lane.policy.agent)),
+            session=session,
             answers=tuple(asked.answer for asked in lane.batch.questions if asked.answer is not None),
             heard=lane.told,
+            moved_from=None if is_here or session is None else session.machine,
         )
 
     # Commit
@@ -1009,7 +1069,8 @@ class Oracle:
         before = self.sessions.get(name)
         if before is None or before.handle != handle:
             before = Session(handle)
-        self.sessions[name] = Session(handle, before.turns + 1, before.usage + reply.usage, now)
+        machine = self.workers[lane.holder.worker].machine if reply.local else None
+        self.sessions[name] = Session(handle, before.turns + 1, before.usage + reply.usage, now, machine)
 
     def _used_up(self, lane: Account, outcome: RetryLater) -> bool:
         assert lane.batch is not None
@@ -1280,6 +1341,7 @@ class Oracle:
             self._record(lane, "dead_letter", now, cause=SKIPPED)
             self.events["turn.dead_lettered"] += 1
         lane.batch = None
+        lane.left_by = None  # what comes next has not waited yet
         self._refuse_the_late(lane, now)
 
     def told(self, key: str, on_busy: OnBusy | None, *, answer: bool) -> None:

@@ -70,6 +70,9 @@ COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
 SHARED_SESSIONS_SHARE = 1 / 8
 """Of the histories: agents there give several conversations one handle."""
+LOCAL_SESSIONS_SHARE = 1 / 6
+"""Of the others: agents there keep some sessions on their machines."""
+MACHINES = ("north", "south")
 OPTIONS = ("yes", "no")
 ANSWERS = ("yes", "NO", "2", "what for?")
 SCHEDULES = ("pulse", "morning")
@@ -113,7 +116,10 @@ class World:
         self._clock = clock
         self._chance = random.Random(seed)
         shared = self._chance.random() < SHARED_SESSIONS_SHARE
-        self._oracle = Oracle(sessions_are_shared=shared, limits=self._chance.choice(LIMITS))
+        local = not shared and self._chance.random() < LOCAL_SESSIONS_SHARE
+        limits = self._chance.choice(LIMITS)
+        self._oracle = Oracle(sessions_are_shared=shared, sessions_are_local=local, limits=limits)
+        self._session_wait_ms = self._chance.choice((0, 1_000, 6_000)) if local else 0
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
         self._rates = {
@@ -202,6 +208,7 @@ class World:
         self._latest_now = max(self._latest_now, self._clock.now())
         self._views = [view for kind in KINDS for view in await self._backend.lanes(kind=kind)]
         check_lanes(self._oracle, self._views, self._latest_now)
+        self._oracle.wait_anew(self._clock.now())
 
     def _note(self, what: str, *details: object) -> None:
         self.trace.append((f"{(self._clock.now() - self._began) / 1000:+.3f}s", what, *details))
@@ -279,14 +286,16 @@ class World:
             send_every_ms=every_ms,
             send_burst=burst,
             takeover_ms=chance.choice((0, 2_000, 10_000, 10_000)),
+            session_wait_ms=self._session_wait_ms,
         )
 
     # Workers
 
     async def _hire(self) -> SimulatedWorker:
         worker = SimulatedWorker(self._clock.token())
-        await self._backend.join(worker.id, TERM_MS)
-        self._oracle.joined(worker.id, TERM_MS, self._clock.now())
+        machine = self._chance.choice(MACHINES) if self._oracle.sessions_are_local else ""
+        await self._backend.join(worker.id, TERM_MS, machine)
+        self._oracle.joined(worker.id, TERM_MS, self._clock.now(), machine)
         self._workers.append(worker)
         return worker
 
@@ -335,7 +344,7 @@ class World:
         turns = [view for view in self._views if view.kind is Kind.TURN]
         if not (workers and turns) or any(self._oracle.shown_as_ready(view, now) for view in turns):
             return
-        if self._oracle.sessions_are_shared or self._oracle.limits != NO_LIMITS:
+        if self._oracle.sessions_are_shared or self._oracle.sessions_are_local or self._oracle.limits != NO_LIMITS:
             return  # who has to wait for a session is not served by a message, and nobody knows who that is
         worker, arrival = self._chance.choice(workers), self._new_arrival(self._chance.choice(turns).conversation)
         # Who is refused at the door, gives a command, or is of the business, wakes nobody.
@@ -525,6 +534,7 @@ class World:
             text=chance.choice((parts, parts, parts[0])) if parts else None,
             session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
+            local=self._oracle.sessions_are_local and chance.random() < 0.7,
         )
 
     def _any_session(self, lease: Lease) -> str | None:
@@ -567,6 +577,8 @@ class World:
 
     async def _claim_together(self) -> None:
         workers = [worker for worker in self._awake() if not self._oracle.workers[worker.id].dead]
+        if self._oracle.sessions_are_local:
+            workers = workers[:1]  # of several, one may be given what another would have left
         calls = [(worker, self._chance.choice(KINDS)) for worker in workers]
         claims = [self._backend.claim(worker.id, kind, most=2) for worker, kind in calls]
         for (worker, kind), leases in zip(calls, await asyncio.gather(*claims), strict=True):
