@@ -119,6 +119,7 @@ class Rows(Protocol):
     def setting(self, name: str) -> str | None: ...
     def save_setting(self, name: str, value: str | None) -> None:
         """None: it is not stored any longer."""
+
     def machine_is_live(self, machine: str, now: int) -> bool:
         """Whether a worker of that machine is live, and its term not over."""
 
