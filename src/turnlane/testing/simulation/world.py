@@ -70,7 +70,7 @@ COMMANDS: tuple[Command, ...] = get_args(Command)
 CONVERSATIONS = ("site/alice", "site/bob", "shop/carol/17.2", "hooks/dave")
 SHARED_SESSIONS_SHARE = 1 / 8
 """Of the histories: agents there give several conversations one handle."""
-LOCAL_SESSIONS_SHARE = 1 / 6
+LOCAL_SESSIONS_SHARE = 1 / 5
 """Of the others: agents there keep some sessions on their machines."""
 MACHINES = ("north", "south")
 OPTIONS = ("yes", "no")
@@ -119,7 +119,7 @@ class World:
         local = not shared and self._chance.random() < LOCAL_SESSIONS_SHARE
         limits = self._chance.choice(LIMITS)
         self._oracle = Oracle(sessions_are_shared=shared, sessions_are_local=local, limits=limits)
-        self._session_wait_ms = self._chance.choice((0, 1_000, 6_000)) if local else 0
+        self._session_wait_ms = self._chance.choice((0, 300, 1_500, 1_500)) if local else 0
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
         self._rates = {
@@ -534,7 +534,7 @@ class World:
             text=chance.choice((parts, parts, parts[0])) if parts else None,
             session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
-            local=self._oracle.sessions_are_local and chance.random() < 0.7,
+            local=self._oracle.sessions_are_local and chance.random() < 0.9,
         )
 
     def _any_session(self, lease: Lease) -> str | None:
