@@ -402,11 +402,11 @@ class Lane:
             self.rare = replace(self.rare, awaits=None)
 
     def awaits(self, machine: str) -> int | None:
-        """Until when it waits for that machine. None: it does not yet, or it did before it became due anew."""
-        if self.rare.awaits is None or self.due_at is None:
+        """Until when it waits for that machine. None: it does not yet, or it did before there was this to run."""
+        if self.rare.awaits is None or self.runs_at is None:
             return None
         awaited, until = self.rare.awaits
-        return until if awaited == machine and self.due_at <= until else None
+        return until if awaited == machine and self.runs_at <= until else None
 
     def claim(self, worker: str, now: int) -> None:
         """Lease the lane. The batch is fixed by the first claim and stays over retries."""

@@ -116,10 +116,12 @@ class World:
         self._clock = clock
         self._chance = random.Random(seed)
         shared = self._chance.random() < SHARED_SESSIONS_SHARE
-        local = not shared and self._chance.random() < LOCAL_SESSIONS_SHARE
+        # Of its own, so that histories without machines are what they would be if there were none.
+        self._luck = random.Random(f"{seed}/machines")
+        local = not shared and self._luck.random() < LOCAL_SESSIONS_SHARE
         limits = self._chance.choice(LIMITS)
         self._oracle = Oracle(sessions_are_shared=shared, sessions_are_local=local, limits=limits)
-        self._session_wait_ms = self._chance.choice((0, 300, 1_500, 1_500)) if local else 0
+        self._session_wait_ms = self._luck.choice((0, 300, 1_500, 1_500)) if local else 0
         self._commanding = self._chance.choice((0.0, 0.05, 0.2))
         """How often what is written is a command."""
         self._rates = {
@@ -293,7 +295,7 @@ class World:
 
     async def _hire(self) -> SimulatedWorker:
         worker = SimulatedWorker(self._clock.token())
-        machine = self._chance.choice(MACHINES) if self._oracle.sessions_are_local else ""
+        machine = self._luck.choice(MACHINES) if self._oracle.sessions_are_local else ""
         await self._backend.join(worker.id, TERM_MS, machine)
         self._oracle.joined(worker.id, TERM_MS, self._clock.now(), machine)
         self._workers.append(worker)
@@ -534,7 +536,7 @@ class World:
             text=chance.choice((parts, parts, parts[0])) if parts else None,
             session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
-            local=self._oracle.sessions_are_local and chance.random() < 0.9,
+            local=self._oracle.sessions_are_local and self._luck.random() < 0.9,
         )
 
     def _any_session(self, lease: Lease) -> str | None:
