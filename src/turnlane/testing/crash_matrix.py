@@ -166,15 +166,19 @@ class _Rounds:
             await asyncio.sleep(self.chance.uniform(0.05, 0.4))
 
     async def _post(self, channel: str, message: object) -> None:
-        """Until some process says that it has it."""
-        while True:
-            url = self.chance.choice(self.fleet).url
-            with suppress(*NO_ANSWER):  # nobody knows what became of it, so it is sent again
-                if url is not None:
-                    posted = await ask(f"{url}channels/{channel}", message, secret=SECRET, within=POST_SECONDS_MAX)
-                    if posted.status == 202:
-                        return
-            await asyncio.sleep(0.02)
+        """Until some process says that it has it, which must not take for ever."""
+        async with asyncio.timeout(REACH_SECONDS_MAX):
+            while not await self._is_taken(channel, message):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.02)
+
+    async def _is_taken(self, channel: str, message: object) -> bool:
+        url = self.chance.choice(self.fleet).url
+        if url is None:
+            return False
+        with suppress(*NO_ANSWER):  # nobody knows what became of it, so it is sent again
+            posted = await ask(f"{url}channels/{channel}", message, secret=SECRET, within=POST_SECONDS_MAX)
+            return posted.status == 202
+        return False
 
     @property
     def _messages(self) -> int:
