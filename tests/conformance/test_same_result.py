@@ -28,6 +28,11 @@ async def test_a_history_gives_the_same_result_on_memory_sqlite_and_postgres(see
     await every_store_shows_the_same(["memory://", "sqlite://", postgres], seeds)
 
 
+@pytest.mark.parametrize("seeds", [range(first, first + 2) for first in range(200, 208, 2)], ids=str)
+async def test_a_history_gives_the_same_result_on_memory_and_nats(seeds: range, nats: str) -> None:
+    await every_store_shows_the_same(["memory://", nats], seeds)
+
+
 async def every_store_shows_the_same(stores: list[str], seeds: range) -> None:
     opened = side_by_side([throwaway(store) for store in stores])
     history = await simulate_many(opened, seeds, steps=STEPS, name=" --beside ".join(stores))

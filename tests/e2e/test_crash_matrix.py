@@ -32,6 +32,11 @@ async def test_every_promise_is_kept_on_postgres_where_it_matters_most(tmp_path:
     judged(await crash_matrix(how, tmp_path, backend=postgres, steps=WHERE_STORES_DIFFER), WHERE_STORES_DIFFER)
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_every_promise_is_kept_on_nats_where_it_matters_most(tmp_path: Path, how: How, nats: str) -> None:
+    judged(await crash_matrix(how, tmp_path, backend=nats, steps=WHERE_STORES_DIFFER), WHERE_STORES_DIFFER)
+
+
 def judged(matrix: Matrix, steps: Sequence[str]) -> None:
     assert [row.step for row in matrix.rows] == list(steps)
     assert matrix.holds, str(matrix)

@@ -14,6 +14,7 @@ from turnlane.testing.simulation import simulate, simulate_many, throwaway
 MEMORY_SEEDS, MEMORY_PARTS = 2_000, 40
 SQLITE_SEEDS, SQLITE_PARTS = 200, 20
 POSTGRES_SEEDS, POSTGRES_PARTS = 20, 10
+NATS_SEEDS, NATS_PARTS = 12, 6
 
 
 def parts(seeds: int, count: int) -> list[range]:
@@ -34,6 +35,11 @@ async def test_no_history_on_sqlite_breaks_a_promise(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", parts(POSTGRES_SEEDS, POSTGRES_PARTS), ids=str)
 async def test_no_history_on_postgres_breaks_a_promise(seeds: range, postgres: str) -> None:
     await every_history_holds(postgres, seeds)
+
+
+@pytest.mark.parametrize("seeds", parts(NATS_SEEDS, NATS_PARTS), ids=str)
+async def test_no_history_on_nats_breaks_a_promise(seeds: range, nats: str) -> None:
+    await every_history_holds(nats, seeds)
 
 
 async def every_history_holds(backend: str, seeds: range) -> None:

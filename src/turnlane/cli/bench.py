@@ -12,7 +12,7 @@ import click
 from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table
 from turnlane.testing.bench import FULL, QUICK, WORKLOADS, Figure, Sample, chosen, figures, machine, run
-from turnlane.testing.bench.targets import BY_KIND, Target
+from turnlane.testing.bench.targets import Target, targets_of
 
 COLOURS = {"aim": "green", "must": "green", "not met": "red"}
 VERDICTS = {"aim": "aim met", "must": "met"}
@@ -32,7 +32,7 @@ EXIT_NOT_MET = 1
     "--backend",
     "server",
     metavar="URL",
-    help="A postgresql:// server to measure, in throwaway schemas. Default: SQLite files in the folder.",
+    help="A postgresql:// or nats:// server to measure, on throwaway stores. Default: SQLite files in the folder.",
 )
 @common.as_json
 @click.pass_context
@@ -49,8 +49,8 @@ def command(
 
     A result that is lost, doubled, out of order or overlapping ends the run. Exits with 1 if a target is not met.
     """
-    if server is not None and not server.startswith(("postgresql://", "postgres://")):
-        raise click.BadParameter("give the postgresql:// URL of a server", param_hint="--backend")
+    if server is not None and not server.startswith(("postgresql://", "postgres://", "nats://")):
+        raise click.BadParameter("give the postgresql:// or nats:// URL of a server", param_hint="--backend")
     scale = QUICK if quick else FULL
     scale = replace(scale, rounds=rounds or scale.rounds)
     names = chosen(only.split(","))
@@ -59,7 +59,7 @@ def command(
         for _, samples in run(names, scale, folder=folder, server=server):
             found += samples
             bar.update(1)
-    results = figures(found, BY_KIND["sqlite" if server is None else "postgresql"])
+    results = figures(found, targets_of(server))
     if as_json:
         common.echo_json({"machine": machine(), "rounds": scale.rounds, "quick": quick, "figures": _json(results)})
     else:

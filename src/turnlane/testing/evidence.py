@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from turnlane.backends import open_backend
-from turnlane.model.view import Story
+from turnlane.model.view import StoredEvent, Story
 from turnlane.testing.outside import Call, Reply
 
 Promise = Literal["lost", "doubled", "reordered", "overlapping", "ended by itself"]
@@ -131,7 +131,7 @@ def gather(
     requests: Sequence[Reply],
 ) -> list[Conversation]:
     """All conversations; `sent` names them by their full keys, whose last parts differ."""
-    read = in_rows if store.startswith(("sqlite:", "postgres")) else in_stories
+    read = in_rows if _has_rows(store) else in_stories
     stored = read(store, list(sent))
     return [
         Conversation(
@@ -184,8 +184,26 @@ def _as_in_rows(story: Story | None) -> dict[str, Any]:
 
 def what_happened(store: str) -> Counter[str]:
     """How often each event is in the store's journal."""
+    if not _has_rows(store):
+        return Counter(event.event.name for event in asyncio.run(_all_events(store)))
     with reading(store) as fetch:
         return Counter(name for (row,) in fetch("SELECT facts FROM journal", ()) for name, *_ in json.loads(row))
+
+
+def _has_rows(store: str) -> bool:
+    return store.startswith(("sqlite:", "postgres"))
+
+
+async def _all_events(store: str) -> list[StoredEvent]:
+    backend = open_backend(store)
+    await backend.open()
+    try:
+        found: list[StoredEvent] = []
+        while page := await backend.events(after=found[-1].cursor if found else 0):
+            found += page
+        return found
+    finally:
+        await backend.close()
 
 
 @contextmanager

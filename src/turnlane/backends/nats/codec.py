@@ -102,6 +102,13 @@ _LANE_DEFAULTS = [each.default for each in fields(Lane) if each.name in _LANE_NA
 _lane_values = attrgetter(*_LANE_NAMES)
 
 
+_everything = attrgetter(*[each.name for each in fields(Lane)])
+
+
+def copied(lane: Lane) -> Lane:
+    return Lane(*_everything(lane))
+
+
 def lane_to(lane: Lane, policies: Policies) -> list[Any]:
     under = None if lane.runs_under is None else policies.digest(lane.runs_under)
     rare = None if lane.rare is NOTHING_RARE or lane.rare == NOTHING_RARE else lane.rare

@@ -57,6 +57,8 @@ class Unit:
     writes: list[Write]
     conversation: Conversation | None = None
     change: Change | None = None
+    state: dict[str, Any] | None = None
+    """How the conversation stands afterwards."""
     value: Any = None
 
 
@@ -485,7 +487,8 @@ class NatsRows:
         writes = [Write(subject, encode({"at": self.now, "r": {"m": [packed]}}), id=id_) for id_, packed in earlier]
         if last is not NO_MESSAGE:
             change.add("m", last[1])
-        record: dict[str, Any] = {"at": self.now, "b": self._batch, **here.state(self._shelf.policies)}
+        state = here.state(self._shelf.policies)
+        record: dict[str, Any] = {"at": self.now, "b": self._batch, **state}
         if change.rows:
             record["r"] = change.rows
         if noted:
@@ -493,7 +496,7 @@ class NatsRows:
         here.batch = self._batch
         writes.append(Write(subject, encode(record), id=last[0]))
         writes[0].after = here.seq
-        return Unit(writes, here, change)
+        return Unit(writes, here, change, state)
 
 
 def _is_due(lane: Lane, now: int) -> bool:

@@ -21,8 +21,8 @@ CONVERSATIONS_MAX = 10_000
 ORIGINS_MAX = 10_000
 
 Place = tuple[Kind, str]
-Due = tuple[int, str]
-"""When, and which conversation."""
+Due = tuple[int, int, str]
+"""When, and which conversation: that which was heard of first, if several are due at one moment."""
 
 
 class Subjects:
@@ -106,7 +106,8 @@ class Shelf:
             return
         self.conversations.pop(key, None)
         if "l" in record:
-            self._stand(key, seq, [lane_from(each, key, self.policies) for each in record["l"]])
+            lanes = [lane_from(each, key, self.policies) for each in record["l"]]
+            self._stand(key, seq, record.get("c", seq), lanes)
             self._fail(key, len(record.get("d", ())), len(record.get("x", ())))
 
     def learn_value(self, subject: str, value: Any, seq: int) -> None:
@@ -129,7 +130,7 @@ class Shelf:
             conversation.let_go()
         conversation.used_at = now
         self.conversations[conversation.key] = conversation
-        self._stand(conversation.key, conversation.seq, conversation.lanes.values())
+        self._stand(conversation.key, conversation.seq, conversation.born, conversation.lanes.values())
         self._fail(conversation.key, len(conversation.dead), len(conversation.failed))
 
     def _fail(self, key: str, dead: int, failed: int) -> None:
@@ -148,7 +149,7 @@ class Shelf:
 
     # Lanes
 
-    def _stand(self, key: str, seq: int, lanes: Iterable[Lane]) -> None:
+    def _stand(self, key: str, seq: int, born: int, lanes: Iterable[Lane]) -> None:
         idle = True
         here = {lane.kind: lane for lane in lanes}
         for kind in Kind:
@@ -162,7 +163,7 @@ class Shelf:
                 continue
             idle = False
             self.active[place] = lane
-            self._set_due(place, None if lane.due_at is None else (lane.policy.queue, (lane.due_at, key)))
+            self._set_due(place, None if lane.due_at is None else (lane.policy.queue, (lane.due_at, born, key)))
             self._set_held(place, lane.owner)
         if idle:
             self.seqs.pop(key, None)
@@ -199,7 +200,7 @@ class Shelf:
 
     def due_before(self, kind: Kind, queue: Queue, now: int) -> Iterator[str]:
         """Conversations, longest due first."""
-        for due_at, key in self.due[kind].get(queue, ()):
+        for due_at, _, key in self.due[kind].get(queue, ()):
             if due_at > now:
                 return
             yield key

@@ -395,7 +395,7 @@ class NatsStore:
                 here.written_as(begins, unit.change.added)
                 here.seq = seq - 1
                 self.shelf.keep(here, now)
-                told.append((here.key, here.seq, here.state(self.policies)))
+                told.append((here.key, here.seq, unit.state))
             elif unit.value is not None:
                 subject = unit.writes[0].subject
                 self.shelf.learn_value(subject, unit.value, begins)

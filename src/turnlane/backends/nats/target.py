@@ -13,7 +13,7 @@ REPLICAS_MAX = 5
 DEDUPE_DAYS = 30
 """How long the server itself recognises a message that comes again, unless the URL says otherwise."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Target:
@@ -40,7 +40,7 @@ class Target:
         if not self.servers:
             raise InvalidSettings(f"{url!r} names no server; write nats://host:4222")
         if not _NAME.fullmatch(self.stream):
-            raise InvalidSettings(f"{self._shown}: stream={self.stream!r} must be up to 32 letters, digits, '-' or '_'")
+            raise InvalidSettings(f"{self._shown}: stream={self.stream!r} must be up to 64 letters, digits, '-' or '_'")
         if options:
             raise InvalidSettings(f"{self._shown}: unknown option {sorted(options)[0]!r}; see docs/how-to/nats.md")
 

@@ -97,6 +97,8 @@ async def say_everything(ours: Engine, keys: list[str], *, messages: int, caller
 
 def _commits(url: str) -> int:
     """The journal has one row for each transaction in which something happened."""
+    if url.startswith("nats:"):
+        return 0  # its records are not counted by transaction
     with reading(url) as fetch:
         [[count]] = fetch("SELECT count(*) FROM journal", ())
     return int(count)

@@ -17,9 +17,13 @@ from urllib.parse import quote
 from turnlane.testing.bench.engine import TEXT
 
 if TYPE_CHECKING:
+    from turnlane.backends.nats.link import Link
     from turnlane.backends.postgres.connection import BlockingConnection
 
 T = TypeVar("T")
+
+IN_FLIGHT = 256
+"""Publishes to a stream that wait for their answers at the same time."""
 
 
 class Raw(ABC):
@@ -164,6 +168,85 @@ class RawServer(Raw):
 
     def insert(self, key: str, seq: int) -> None:
         self._connection.execute("INSERT INTO said (key, seq, text) VALUES ($1, $2, $3)", (key, seq, TEXT))
+
+
+class Stream(Ground):
+    """Streams of their own on NATS servers, deleted by whoever asked for the run."""
+
+    kind = "nats"
+    is_file = False
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
+        self.prefix = prefix
+        self._raws = 0
+
+    def store(self, name: str) -> str:
+        return f"{self._url}{'&' if '?' in self._url else '?'}stream={self.prefix}-{name}"
+
+    @contextmanager
+    def raw(self) -> Iterator[Raw]:
+        from turnlane.backends.nats.link import Link
+        from turnlane.backends.nats.target import Target
+
+        self._raws += 1
+        target = Target(self.store(f"raw{self._raws}"))
+        link = Link(target, lambda _: None, lambda: None)
+        link.connect()
+        try:
+            config = {"name": target.stream, "subjects": [f"{target.stream}.>"], "num_replicas": target.replicas}
+            link.api(f"STREAM.CREATE.{target.stream}", config)
+            yield RawStream(link, target.stream)
+        finally:
+            link.close()
+
+    def drop(self) -> None:
+        """All that it made."""
+        from turnlane.backends.nats.link import Link
+        from turnlane.backends.nats.target import Target
+
+        link = Link(Target(self._url), lambda _: None, lambda: None)
+        link.connect()
+        try:
+            for name in link.api("STREAM.NAMES", {}).get("streams") or ():
+                if name.startswith(self.prefix):
+                    link.api(f"STREAM.DELETE.{name}")
+        finally:
+            link.close()
+
+
+class RawStream(Raw):
+    """Publishes that are acknowledged, many of them in flight."""
+
+    def __init__(self, link: Link, stream: str) -> None:
+        super().__init__()
+        self._link = link
+        self._stream = stream
+        self._published = 0
+
+    def insert(self, key: str, seq: int) -> None:
+        self._link.wait_for(self._publish(key))
+
+    def commit_for(self, seconds: float) -> None:
+        before = time.perf_counter()
+        published = self._link.wait_for(self._publish_for(seconds))
+        took = time.perf_counter() - before
+        self._seconds += [took / published] * published
+
+    async def _publish_for(self, seconds: float) -> int:
+        until = time.perf_counter() + seconds
+
+        async def one() -> int:
+            done = 0
+            while time.perf_counter() < until:
+                await self._publish(f"c{done % 1000}")
+                done += 1
+            return done
+
+        return sum(await asyncio.gather(*(one() for _ in range(IN_FLIGHT))))
+
+    async def _publish(self, key: str) -> None:
+        await self._link.client.request(f"{self._stream}.{key}", TEXT.encode(), timeout=10)
 
 
 def url_of(file: Path) -> str:

@@ -17,7 +17,7 @@ from turnlane.errors import BackendUnavailable, InvalidSettings
 from turnlane.testing.bench.backlog import backlog
 from turnlane.testing.bench.burst import burst
 from turnlane.testing.bench.gathering import gathering
-from turnlane.testing.bench.ground import Files, Ground, Server
+from turnlane.testing.bench.ground import Files, Ground, Server, Stream
 from turnlane.testing.bench.latency import follow_up, idle
 from turnlane.testing.bench.memory import memory
 from turnlane.testing.bench.over_http import over_http
@@ -60,7 +60,7 @@ def run(
 ) -> Iterator[tuple[str, list[Sample]]]:
     """Each round of each workload as it ends, each on stores of its own. Raises WrongResult at the first.
 
-    In fresh folders inside `folder`, or on the Postgres `server` of that URL.
+    In fresh folders inside `folder`, or on the Postgres or NATS `server` of that URL.
     """
     names = [name for name in names if name not in (ONLY_SERVERS if server is None else ONLY_FILES)]
     with _as_turnlane_runs():
@@ -83,7 +83,8 @@ def _as_turnlane_runs() -> Iterator[None]:
 
 def _one_round(workload: Workload, scale: Scale, folder: Path | None, server: str | None) -> list[Sample]:
     if server is not None:
-        ground = Server(server, f"turnlane_bench_{SystemClock().token()}")
+        kind = Stream if server.startswith("nats:") else Server
+        ground = kind(server, f"bench_{SystemClock().token()}")
         try:
             return list(workload(scale, ground))
         finally:

@@ -72,4 +72,33 @@ POSTGRES_TARGETS: Mapping[str, Target] = {
     "memory": TARGETS["memory"],
 }
 
-BY_KIND: Mapping[str, Mapping[str, Target]] = {"sqlite": TARGETS, "postgresql": POSTGRES_TARGETS}
+_PUBLISHES = "× raw publishes/s"
+_BURST_ON_NATS = Target("W1", "burst, collect, 100 slots", _PUBLISHES, "≥", 0.4, 0.7)
+
+NATS_TARGETS: Mapping[str, Target] = {
+    **POSTGRES_TARGETS,
+    "burst.collect.many": _BURST_ON_NATS,
+    "burst.queue.many": replace(_BURST_ON_NATS, what="burst, queue, 100 slots"),
+    "burst.collect.few": replace(_BURST_ON_NATS, what="burst, collect, 5 slots", must=None, aim=None),
+    "burst.queue.few": replace(_BURST_ON_NATS, what="burst, queue, 5 slots", must=None, aim=None),
+    "idle.start": replace(POSTGRES_TARGETS["idle.start"], must=3.0),
+    "idle.commit": replace(POSTGRES_TARGETS["idle.commit"], must=10.0),
+    "follow_up": replace(POSTGRES_TARGETS["follow_up"], must=8.0),
+}
+"""Of one server that syncs whatever it acknowledges."""
+
+CLUSTER_TARGETS: Mapping[str, Target] = {
+    **NATS_TARGETS,
+    **{name: replace(NATS_TARGETS[name], must=None, aim=None) for name in ("burst.collect.many", "burst.queue.many")},
+    "idle.commit": replace(POSTGRES_TARGETS["idle.commit"], must=8.0),
+    "follow_up": replace(POSTGRES_TARGETS["follow_up"], must=6.0),
+}
+"""Of three replicas. A burst must reach 2,000 messages a second, which its details say."""
+
+
+def targets_of(server: str | None) -> Mapping[str, Target]:
+    if server is None:
+        return TARGETS
+    if not server.startswith("nats:"):
+        return POSTGRES_TARGETS
+    return CLUSTER_TARGETS if "replicas=" in server else NATS_TARGETS
