@@ -31,7 +31,7 @@ def backend_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     # Losing power is tested elsewhere, so nothing here waits for the disk.
     match request.param:
         case "memory":
-            return "memory://"
+            return f"memory://{tmp_path.name}"
         case "sqlite":
             return f"sqlite:///{tmp_path}/store.db?synchronous=off"
         case "nats":
@@ -70,7 +70,7 @@ async def open_again(
             handles.push_async_callback(store.close)
             return store
 
-        yield None if backend_url.startswith("memory:") else opened
+        yield opened
 
 
 @pytest.fixture(scope="session")

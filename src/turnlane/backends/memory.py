@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
 from turnlane.backends.rows import Batch, WorkerRow
@@ -283,27 +284,45 @@ class MemoryRows:
         """A process that keeps nothing has nothing to forget."""
 
 
+class MemoryStore:
+    """What several handles share that are opened under one name."""
+
+    def __init__(self) -> None:
+        self.rows = MemoryRows()
+        self.events: list[StoredEvent] = []
+        self.waiting: list[tuple[Taker, asyncio.Future[list[Lease]]]] = []
+        self.change = asyncio.Event()
+
+
+_NAMED: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+"""Gone with their last handle."""
+
+
 class MemoryBackend:
-    """One process, one event loop: every verb is a transaction because nothing else runs meanwhile."""
+    """One process, one event loop: every verb is a transaction because nothing else runs meanwhile.
+
+    `memory://` is a store of its own; handles on `memory://name` share one, as processes share a file.
+    """
 
     def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
         self._clock = clock
+        name = url.partition("://")[2]
+        self._store = _NAMED.setdefault(name, MemoryStore()) if name else MemoryStore()
+        self._rows = self._store.rows
+        self._events = self._store.events
+        self._mine: list[asyncio.Future[list[Lease]]] = []
         self.limits = NO_LIMITS
-        self._rows = MemoryRows()
-        self._events: list[StoredEvent] = []
         self._listeners: list[Callable[[Sequence[Event]], None]] = []
-        self._waiting: list[tuple[Taker, asyncio.Future[list[Lease]]]] = []
-        self._change = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        for _, future in self._waiting:
+        for future in self._mine:
             future.cancel()
-        self._waiting.clear()
+        self._mine.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -317,8 +336,8 @@ class MemoryBackend:
         self._rows.now = now = self._clock.now()
         transaction = Transaction(self._rows, now, self.limits)
         answer = verb(transaction)
-        self._waiting = [waiting for waiting in self._waiting if not waiting[1].done()]
-        for taker, _ in self._waiting:
+        self._store.waiting = [waiting for waiting in self._store.waiting if not waiting[1].done()]
+        for taker, _ in self._store.waiting:
             transaction.take(taker)
         transaction.serve()
         self._answer_waiting()
@@ -326,7 +345,7 @@ class MemoryBackend:
         return answer
 
     def _answer_waiting(self) -> None:
-        for taker, future in self._waiting:
+        for taker, future in self._store.waiting:
             if taker.leases:
                 future.set_result(taker.leases)
             elif taker.lost:
@@ -339,8 +358,8 @@ class MemoryBackend:
         self._events += [StoredEvent(cursor, event) for cursor, event in enumerate(events, first)]
         for listener in self._listeners:
             listener(events)
-        self._change.set()
-        self._change = asyncio.Event()
+        self._store.change.set()
+        self._store.change = asyncio.Event()
 
     async def join(self, worker: str, term_ms: int, machine: str = "") -> None:
         self._run(lambda t: t.join(worker, term_ms, machine))
@@ -368,7 +387,8 @@ class MemoryBackend:
 
     async def _wait_for(self, taker: Taker) -> list[Lease]:
         future: asyncio.Future[list[Lease]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((taker, future))
+        self._store.waiting.append((taker, future))
+        self._mine = [*(each for each in self._mine if not each.done()), future]
         self._look_again()
         try:
             return await future
@@ -382,7 +402,7 @@ class MemoryBackend:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if any(not future.done() for _, future in self._waiting):
+        if any(not future.done() for _, future in self._store.waiting):
             self._run(lambda t: None)
             self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look_again)
 
@@ -587,7 +607,7 @@ class MemoryBackend:
 
     async def changed(self, within: float) -> bool:
         try:
-            await asyncio.wait_for(self._change.wait(), within)
+            await asyncio.wait_for(self._store.change.wait(), within)
         except TimeoutError:
             return False
         return True
