@@ -34,12 +34,11 @@ PATIENCE_SECONDS = 8.0
 ASK_AGAIN_SECONDS = 0.1
 PAGE = 1000
 """Records that are read with one request."""
+NEVER_SO_MANY = 1 << 62
 BATCH_MAX = 1000
 """Records of one atomic batch, at most; a limit of the server."""
 
 WRONG_LAST_SEQUENCE = {10071, 10164}
-WRONG_LAST_ID = 10070
-NEVER_AN_ID = "none"
 DUPLICATE_IN_BATCH = 10201
 BUSY = {10158, 10176, 10210, 10203, 10199}
 """The same again will do: too many batches are open, one was cut, or a write of the same id is under way."""
@@ -251,21 +250,32 @@ class Link:
         seq: int = said["seq"]
         return seq
 
-    def origin_of(self, ids: Sequence[str], subject: str) -> list[int | None]:
-        """The record that came with each id, if one did. Asked by a write that can never be stored."""
-        return self.wait_for(self._all(self._origin_of(id_, subject) for id_ in ids))
+    def origin_of(self, ids: Sequence[str]) -> list[int | None]:
+        """The record that came with each id, if one did."""
+        return self.wait_for(self._all(map(self._origin_of, ids)))
 
-    async def _origin_of(self, id_: str, subject: str) -> int | None:
-        headers = {"Nats-Msg-Id": id_, "Nats-Expected-Last-Msg-Id": NEVER_AN_ID}
+    async def _origin_of(self, id_: str) -> int | None:
+        """Asked by a batch that can never be stored.
+
+        Not by `Nats-Expected-Last-Msg-Id`: with several replicas each of them refuses that for itself, too late, and
+        then calls the stream broken.
+        """
+        asked = f"{self._prefix}.asked"
         try:
-            await self._publish(subject, b"", headers)
+            await self._write([Write(asked, b"", id=id_), Write(f"{asked}.never", b"", after=NEVER_SO_MANY)])
+        except Refused:
+            return None
+        except Duplicate:
+            return await self._seq_of(id_, asked)
+        raise ServerError(0, "the server stored what it was asked to refuse")
+
+    async def _seq_of(self, id_: str, subject: str) -> int | None:
+        """Of an id that is known: the server refuses the record, and names the one that it knows."""
+        try:
+            await self._write([Write(subject, b"", id=id_, replaces=True)])
         except Duplicate as duplicate:
             return duplicate.seq
-        except ServerError as error:
-            if error.code == WRONG_LAST_ID:
-                return None
-            raise
-        raise ServerError(0, "the server stored what it was asked to refuse")
+        return None
 
     @staticmethod
     async def _all(work: Iterable[Awaitable[T]]) -> list[T]:

@@ -431,8 +431,7 @@ class NatsStore:
         """The server knows one of the messages: find out which, and where it is."""
         origins = list(rows.moved)
         named = [message_id(*origin, self.shelf.times_forgotten.get(origin, 0)) for origin in origins]
-        subject = self.subjects.conversation(rows.moved[origins[0]][0])
-        for origin, seq in zip(origins, self.link.origin_of(named, subject), strict=True):
+        for origin, seq in zip(origins, self.link.origin_of(named), strict=True):
             if seq is None:
                 continue
             place = self._place_of(origin, seq)
@@ -447,7 +446,7 @@ class NatsStore:
         if known is not None:
             return known
         for times in range(self.shelf.times_forgotten.get(origin, 0) + 1):
-            [seq] = self.link.origin_of([message_id(*origin, times)], self.subjects.conversation(""))
+            [seq] = self.link.origin_of([message_id(*origin, times)])
             place = None if seq is None else self._place_of(origin, seq)
             if place is not None:
                 return place
