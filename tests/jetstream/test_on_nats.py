@@ -85,6 +85,17 @@ async def test_a_forgotten_id_is_accepted_anew_though_the_server_still_knows_it(
     assert (first.verdict, again.verdict, again.seq) == ("accepted", "accepted", 2)
 
 
+async def test_asking_for_an_id_leaves_every_replica_well(nats_cluster: NatsCluster, opens: Opens) -> None:
+    url = f"{nats_cluster.url}?replicas=3"
+    here, there = await opens(url), await opens(url)
+    said = [arrival(f"user-{number}", f"m-{number}") for number in range(20)]
+    await here.accept(said)
+    assert {each.verdict for each in await there.accept(said)} == {"duplicate"}
+    assert await there.place_of("desk", "m-7") == ("desk/user-7", 1)
+    assert await there.place_of("desk", "never said") is None
+    assert [node.asked("/healthz") for node in nats_cluster.nodes.values()] == [{"status": "ok"}] * 3
+
+
 # Servers go, and come back
 
 
