@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, encode, message_id
 from turnlane.backends.nats.conversation import UNSETTLED, Conversation
 from turnlane.backends.nats.link import Write
-from turnlane.backends.nats.shelf import Place, Shelf
+from turnlane.backends.nats.shelf import HANDLE, Place, Shelf
 from turnlane.backends.rows import Batch, WorkerRow
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
@@ -413,7 +413,7 @@ class NatsRows:
                 self._change(twin.key)
 
     def _handle(self, agent: str, handle: str) -> str:
-        return self._shelf.subjects.other("handle", message_id(agent, handle))
+        return self._shelf.subjects.other(HANDLE, message_id(agent, handle))
 
     def _conversations_of(self, keys: Sequence[str], agent: str, handle: str) -> Iterator[Conversation]:
         for key in keys:
@@ -437,7 +437,7 @@ class NatsRows:
         handle = here.sessions[agent].handle
         subject = self._handle(agent, handle)
         if subject not in self._values and subject not in self._shelf.values:
-            self._shelf.learn_value(subject, *self._loader.load_value(subject))
+            self._shelf.learn_value(subject, *self._loader.load_value(subject), wanted=True)
         keys: list[str] = self._value(subject, [])
         self._values[subject] = list(keys)  # written, though it is the same: of two who claim at once one has to see it
         twins = [twin for twin in self._conversations_of(keys, agent, handle) if twin.key != here.key]

@@ -19,6 +19,9 @@ from turnlane.model.policy import Queue
 
 CONVERSATIONS_MAX = 10_000
 ORIGINS_MAX = 10_000
+VALUES_MAX = 10_000
+HANDLE = "handle"
+"""Which conversations have a session of that name."""
 
 Place = tuple[Kind, str]
 Due = tuple[int, int, str]
@@ -90,14 +93,14 @@ class Shelf:
 
     # Learning
 
-    def learn(self, stored: Stored) -> None:
-        """A record that somebody else wrote, or that is read at the start."""
+    def learn(self, stored: Stored, *, wanted: bool = False) -> None:
+        """A record that somebody else wrote, or that is read at the start. `wanted`: somebody needs it now."""
         key = self.subjects.key(stored.subject)
         if key is not None:
             self.learn_conversation(key, stored.seq, decode(stored.payload))
             return
         if self.subjects.other_name(stored.subject) is not None:
-            self.learn_value(stored.subject, decode(stored.payload), stored.seq)
+            self.learn_value(stored.subject, decode(stored.payload), stored.seq, wanted=wanted)
 
     def learn_conversation(self, key: str, seq: int, record: Mapping[str, Any]) -> None:
         """From its newest record, or what a hint says of it."""
@@ -110,12 +113,14 @@ class Shelf:
             self._stand(key, seq, record.get("c", seq), lanes)
             self._fail(key, len(record.get("d", ())), len(record.get("x", ())))
 
-    def learn_value(self, subject: str, value: Any, seq: int) -> None:
+    def learn_value(self, subject: str, value: Any, seq: int, *, wanted: bool = False) -> None:
         known = self.values.get(subject)
         if known is not None and known[1] >= seq:
             return
-        self.values[subject] = (value, seq)
         name = self.subjects.other_name(subject)
+        if name is not None and name[0] == HANDLE and known is None and not wanted:
+            return  # there is one for each session that ever began
+        self.values[subject] = (value, seq)
         if name is not None and name[0] == "worker":
             self.workers[name[1]] = WorkerRow(name[1], *value)
 
@@ -138,6 +143,10 @@ class Shelf:
             self.failures[key] = (dead, failed)
         else:
             self.failures.pop(key, None)
+
+    def forget_worker(self, worker: str) -> None:
+        self.workers.pop(worker, None)
+        self.values.pop(self.subjects.other("worker", worker), None)
 
     def drop(self, key: str) -> None:
         self.conversations.pop(key, None)
@@ -216,4 +225,7 @@ class Shelf:
         old = now - self._idle_after_ms
         for key in [key for key, each in self.conversations.items() if each.used_at <= old]:
             del self.conversations[key]
+        if len(self.values) > VALUES_MAX:
+            handles = self.subjects.other(HANDLE).rpartition(".")[0]
+            self.values = {subject: value for subject, value in self.values.items() if not subject.startswith(handles)}
         self._sweep_at = now + self._idle_after_ms // 4

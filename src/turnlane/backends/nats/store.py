@@ -411,7 +411,7 @@ class NatsStore:
             if unit.conversation is not None:
                 self.shelf.drop(unit.conversation.key)
         for stored in found.values():
-            self.shelf.learn(stored)
+            self.shelf.learn(stored, wanted=True)
 
     def _was_stored(self, units: Sequence[Unit], writes: int) -> int | None:
         """No answer came. The sequence of the last record, if all was stored nevertheless."""
@@ -485,6 +485,7 @@ class NatsStore:
                 gone += self._purge(subject, min(whole, decode(last.payload).get("f", last.seq), last.seq))
         for worker in self._workers_long_dead(events_before):
             gone += self._purge(self.subjects.other("worker", worker), self.last_seq() + 1)
+            self.shelf.forget_worker(worker)
         return gone
 
     def _workers_long_dead(self, before: int) -> list[str]:
