@@ -117,6 +117,8 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
         self._client: Client | None = None
         self._batches = 0
+        self.patience_seconds = PATIENCE_SECONDS
+        """How long a question is asked again and again that nobody answers."""
 
     # The thread
 
@@ -210,7 +212,7 @@ class Link:
     async def _api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Asked again while nobody answers, as when a leader is elected: nothing here does harm if it is done twice."""
         payload = json.dumps(body).encode() if body is not None else b""
-        until = self._loop.time() + PATIENCE_SECONDS
+        until = self._loop.time() + self.patience_seconds
         while True:
             try:
                 answer = await self.client.request(f"$JS.API.{path}", payload, timeout=ANSWER_SECONDS_MAX)
@@ -341,7 +343,19 @@ class Link:
 
     def newest(self, subject: str) -> list[Stored]:
         """The last record of each subject that matches, oldest first."""
-        return self.wait_for(self._newest(subject))
+        return self.wait_for(self._newest_in_the_end(subject))
+
+    async def _newest_in_the_end(self, subject: str) -> list[Stored]:
+        """What the server remembers of a reader is gone with it; then all is read anew."""
+        until = self._loop.time() + self.patience_seconds
+        while True:
+            try:
+                return await self._newest(subject)
+            except (ServerError, NatsTimeout, NoRespondersError) as error:
+                lost = not isinstance(error, ServerError) or error.code == NO_CONSUMER
+                if not lost or self._loop.time() > until:
+                    raise
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
 
     async def _newest(self, subject: str) -> list[Stored]:
         config = {
@@ -355,19 +369,15 @@ class Link:
         made = await self._api(f"CONSUMER.CREATE.{self._prefix}", {"stream_name": self._prefix, "config": config})
         name, pending = made["name"], made.get("num_pending", 0)
         found: list[Stored] = []
-        try:
-            while pending > 0:
-                wanted = {"batch": min(pending, PAGE), "no_wait": True}
-                page = [
-                    _delivered(message)
-                    async for message in self._pulled(f"$JS.API.CONSUMER.MSG.NEXT.{self._prefix}.{name}", wanted)
-                ]
-                if not page:
-                    break
-                pending -= len(page)
-                found += page
-        finally:
-            await self._api(f"CONSUMER.DELETE.{self._prefix}.{name}")
+        while pending > 0:
+            wanted = {"batch": min(pending, PAGE), "no_wait": True}
+            pulled = self._pulled(f"$JS.API.CONSUMER.MSG.NEXT.{self._prefix}.{name}", wanted)
+            page = [_delivered(message) async for message in pulled]
+            if not page:
+                break
+            pending -= len(page)
+            found += page
+        await self._api(f"CONSUMER.DELETE.{self._prefix}.{name}")
         return found
 
     async def _pulled(self, subject: str, wanted: Mapping[str, Any]) -> AsyncIterator[Msg]:
@@ -380,6 +390,7 @@ class Link:
 
 
 NO_MESSAGE = 10037
+NO_CONSUMER = 10014
 
 
 async def _first(work: Coroutine[Any, Any, T], given_up: asyncio.Event, why: Callable[[], Exception]) -> T:

@@ -42,6 +42,7 @@ GAP_SECONDS = 0.05
 """How long hints may come out of order before what is between them is read."""
 CLOCK_SECONDS = 30.0
 CONFLICT_SECONDS = 0.003
+OPEN_SECONDS = 30.0
 SCHEDULES = key_of("")
 SERVER_MIN = (2, 12, 0)
 """With atomic batches."""
@@ -137,14 +138,22 @@ class NatsStore:
     def open(self) -> None:
         try:
             self.link.connect()
-            self._make_stream()
-            self._start()
+            with self._more_patience():
+                self._make_stream()
+                self._start()
         except FAILURES as error:
             self.link.close()
             raise explain(error, self._target) from error
         except BaseException:  # whatever it was, its thread must not stay; it is raised again
             self.link.close()
             raise
+
+    @contextmanager
+    def _more_patience(self) -> Iterator[None]:
+        """Whoever starts while a leader is elected, or servers are started too, waits for them."""
+        patience, self.link.patience_seconds = self.link.patience_seconds, OPEN_SECONDS
+        yield
+        self.link.patience_seconds = patience
 
     def _make_stream(self) -> None:
         stream = self._target.stream
