@@ -96,6 +96,23 @@ async def test_asking_for_an_id_leaves_every_replica_well(nats_cluster: NatsClus
     assert [node.asked("/healthz") for node in nats_cluster.nodes.values()] == [{"status": "ok"}] * 3
 
 
+async def test_a_message_that_is_not_kept_any_longer_is_still_known_again_in_its_place(nats: str, opens: Opens) -> None:
+    store = await opens(nats)
+    await store.join("worker", TERM_MS)
+    said = [arrival("alice", f"m-{number}") for number in range(3)]
+    await store.accept(said)
+    await answer_everything(store, "worker")
+    await store.accept([arrival("alice", "last")])
+    await answer_everything(store, "worker")
+    far = 1 << 50
+    await store.forget(messages_before=far, events_before=far, origins_before=0)
+    story = await store.story("desk/alice")
+    assert story is not None
+    assert not {message.origin_id for message in story.messages} & {"m-0", "m-1", "m-2"}
+    other = await opens(nats)
+    assert [(each.verdict, each.seq) for each in await other.accept(said)] == [("duplicate", n) for n in (1, 2, 3)]
+
+
 # Servers go, and come back
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from turnlane.backends.grouped import GroupedBackend
 from turnlane.backends.nats.link import FAILURES
+from turnlane.backends.nats.shelf import FORGOTTEN
 from turnlane.backends.nats.store import VERSION, NatsStore, explain
 from turnlane.backends.nats.target import Target
 from turnlane.backends.nats.views import NatsViews
@@ -86,7 +87,7 @@ class NatsBackend(GroupedBackend):
         return seen
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
-        await self._call(Transaction.forget, ("forgotten", [(origins_before, events_before)]))
+        await self._call(Transaction.forget, (FORGOTTEN, [(origins_before, events_before)]))
         return await self._read(lambda _: self._store.forget(messages_before, events_before))
 
     async def schema_version(self) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import nats
@@ -19,6 +21,7 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
 from turnlane.backends.nats.target import Target
+from turnlane.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -35,6 +38,8 @@ ASK_AGAIN_SECONDS = 0.1
 PAGE = 1000
 """Records that are read with one request."""
 NEVER_SO_MANY = 1 << 62
+NAME_LETTERS = 8
+"""Of what tells the batches of one connection from those of others that are open at the same time."""
 BATCH_MAX = 1000
 """Records of one atomic batch, at most; a limit of the server."""
 
@@ -56,10 +61,9 @@ class Write:
     """Only if no record came with this id."""
     replaces: bool = False
     """The records before it on this subject go."""
-    headers: dict[str, str] | None = None
 
-    def all_headers(self) -> dict[str, str]:
-        headers = dict(self.headers or {})
+    def headers(self) -> dict[str, str]:
+        headers = {}
         if self.after is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(self.after)
         if self.id is not None:
@@ -117,6 +121,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
         self._client: Client | None = None
         self._batches = 0
+        self._me = SystemClock().token()[:NAME_LETTERS]
         self.patience_seconds = PATIENCE_SECONDS
         """How long a question is asked again and again that nobody answers."""
 
@@ -231,16 +236,16 @@ class Link:
     async def _write(self, writes: Sequence[Write]) -> int:
         if len(writes) == 1:
             [only] = writes
-            return await self._publish(only.subject, only.payload, only.all_headers())
+            return await self._publish(only.subject, only.payload, only.headers())
         self._batches += 1
-        name = f"{id(self):x}-{self._batches}-{self._loop.time()}"[-64:]
+        name = f"{self._me}{self._batches:x}"  # kept with each record, so it is short
         publish = self.client.publish
         for number, each in enumerate(writes[:-1], 1):
-            headers = each.all_headers()
+            headers = each.headers()
             headers["Nats-Batch-Id"], headers["Nats-Batch-Sequence"] = name, str(number)
             await publish(each.subject, each.payload, headers=headers)
         last = writes[-1]
-        headers = last.all_headers()
+        headers = last.headers()
         headers |= {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(len(writes)), "Nats-Batch-Commit": "1"}
         return await self._publish(last.subject, last.payload, headers)
 
@@ -308,7 +313,7 @@ class Link:
                 return None
             raise
         message = said["message"]
-        return Stored(message["subject"], message["seq"], _from_base64(message.get("data", "")))
+        return Stored(message["subject"], message["seq"], b64decode(message.get("data", "")))
 
     def following(self, subject: str, seq: int, most: int = PAGE) -> list[Stored]:
         """Records of the subject (which may have wildcards) from that sequence on, in order."""
@@ -319,7 +324,7 @@ class Link:
         found: list[Stored] = []
         async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
             headers = message.headers or {}
-            at = _milliseconds(headers["Nats-Time-Stamp"])
+            at = milliseconds(headers["Nats-Time-Stamp"])
             found.append(Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, at))
         return found
 
@@ -421,15 +426,8 @@ def _delivered(message: Msg) -> Stored:
     return Stored(message.subject, metadata.sequence.stream, message.data, int(metadata.timestamp.timestamp() * 1000))
 
 
-def _milliseconds(stamp: str) -> int:
-    from datetime import datetime
-
+def milliseconds(stamp: str) -> int:
+    """Of a time as the servers write it."""
     head, _, fraction = stamp.rstrip("Z").partition(".")
     whole = datetime.fromisoformat(f"{head}+00:00").timestamp()
     return int(whole) * 1000 + int((fraction + "000")[:3])
-
-
-def _from_base64(text: str) -> bytes:
-    from base64 import b64decode
-
-    return b64decode(text)

@@ -20,6 +20,8 @@ from turnlane.model.policy import Queue
 CONVERSATIONS_MAX = 10_000
 ORIGINS_MAX = 10_000
 VALUES_MAX = 10_000
+FORGOTTEN = "forgotten"
+"""Before which times ids of messages, and events, are as if they had never been."""
 HANDLE = "handle"
 """Which conversations have a session of that name."""
 
@@ -36,12 +38,17 @@ class Subjects:
         self.conversations = f"{prefix}.c.*"
         self.events = f"{prefix}.e"
         self._conversation = f"{prefix}.c."
+        self._ids = f"{prefix}.i."
         self._policy = f"{prefix}.p."
         self._other = f"{prefix}.g."
         self._known: dict[str, str] = {}
 
     def conversation(self, key: str) -> str:
         return self._conversation + token(key)
+
+    def ids(self, key: str) -> str:
+        """Where the places of messages are that are not kept any longer, though their ids are."""
+        return self._ids + token(key)
 
     def key(self, subject: str) -> str | None:
         """Of a conversation's subject."""
@@ -123,6 +130,8 @@ class Shelf:
         self.values[subject] = (value, seq)
         if name is not None and name[0] == "worker":
             self.workers[name[1]] = WorkerRow(name[1], *value)
+        elif name is not None and name[0] == FORGOTTEN:
+            self.origins.clear()
 
     def values_of(self, what: str) -> dict[str, Any]:
         """All of that kind, by their names."""

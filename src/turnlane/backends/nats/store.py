@@ -23,9 +23,10 @@ from turnlane.backends.nats.link import (
     ServerError,
     Stored,
     Write,
+    milliseconds,
 )
 from turnlane.backends.nats.rows import NatsRows, Unit
-from turnlane.backends.nats.shelf import Shelf, Subjects
+from turnlane.backends.nats.shelf import FORGOTTEN, Shelf, Subjects
 from turnlane.backends.nats.target import Target
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendError, BackendUnavailable, SchemaMismatch
@@ -43,11 +44,13 @@ GAP_SECONDS = 0.05
 CLOCK_SECONDS = 30.0
 CONFLICT_SECONDS = 0.003
 OPEN_SECONDS = 30.0
+REPLICA_SECONDS_MAX = 5.0
 SCHEDULES = key_of("")
 SERVER_MIN = (2, 12, 0)
 """With atomic batches."""
+GONE = ("", 0)
+"""The place of a message whose id is still known, and which is not kept any longer."""
 NO_STREAM = 10059
-NAME_IN_USE = 10058
 NOT_ENOUGH_PEERS = {10005, 10074}
 
 
@@ -121,7 +124,7 @@ class NatsStore:
         self._real = SystemClock()
         """Hints arrive in real time, whatever clock a test turns."""
         self._wake = wake
-        self._me = clock.token()
+        self._me = SystemClock().token()
         self._groups = 0
         self._hints: deque[bytes] = deque()
         self._reconnected = threading.Event()
@@ -207,10 +210,11 @@ class NatsStore:
     def _start(self) -> None:
         """Whatever is written from now on is heard of; what was before is read."""
         self._read_clock()
-        last = self.last_seq()
-        for stored in self.link.newest(self.subjects.everything):
+        found = self.link.newest(self.subjects.everything)
+        for stored in found:
             self._learn(stored)
-        self._seen.up_to(last)
+        # Whoever told may have been behind; what is beyond is read with the first look.
+        self._seen.up_to(max((stored.seq for stored in found), default=0))
 
     def _learn(self, stored: Stored) -> None:
         digest = self.subjects.digest(stored.subject)
@@ -239,7 +243,7 @@ class NatsStore:
             before = self._clock.now()
             info = self.stream_info()
             if info is not None and "ts" in info:
-                theirs = _milliseconds(info["ts"])
+                theirs = milliseconds(info["ts"])
                 self._ahead = theirs - (before + self._clock.now()) // 2
             self._clock_read_at = self._clock.monotonic()
 
@@ -285,7 +289,12 @@ class NatsStore:
             page = self.link.following(self.subjects.everything, self._seen.to + 1, PAGE)
             for stored in page:
                 self._learn(stored)
-            self._seen.up_to(page[-1].seq if len(page) == PAGE else last)
+            if not page:
+                # A replica that is behind, which the next look will see; or the last records are there no more.
+                if self._target.replicas == 1:
+                    self._seen.up_to(last)
+                return
+            self._seen.up_to(page[-1].seq)
 
     # Reading
 
@@ -315,16 +324,25 @@ class NatsStore:
         return here
 
     def _replay(self, here: Conversation, since: int, until: int) -> None:
-        """Apply its records from `since` on, but for the last one."""
+        """Apply its records from `since` on, but for the last one.
+
+        Any replica may answer, and may be behind. It has all that is before whatever it has; so once it shows the last
+        one, nothing is missing.
+        """
         subject, seq = self.subjects.conversation(here.key), since
+        patience = self._real.monotonic() + REPLICA_SECONDS_MAX
         while True:
             page = self.link.following(subject, seq, PAGE)
             for stored in page:
-                if stored.seq < until:
-                    here.apply(decode(stored.payload), stored.seq, self.policies)
-            if len(page) < PAGE or page[-1].seq >= until:
-                return
-            seq = page[-1].seq + 1
+                if stored.seq >= until:
+                    return
+                here.apply(decode(stored.payload), stored.seq, self.policies)
+            if page:
+                seq = page[-1].seq + 1
+            elif self._real.monotonic() > patience:
+                raise TimeoutError("a replica is behind the others; look at its server")
+            else:
+                time.sleep(CONFLICT_SECONDS)
 
     def load_value(self, subject: str) -> tuple[Any, int]:
         stored = self.link.last([subject]).get(subject)
@@ -443,7 +461,7 @@ class NatsStore:
         for origin, seq in zip(origins, self.link.origin_of(named), strict=True):
             if seq is None:
                 continue
-            place = self._place_of(origin, seq)
+            place = self._place_of(origin, seq, rows.moved[origin][0])
             if place is None:
                 self.shelf.times_forgotten[origin] = self.shelf.times_forgotten.get(origin, 0) + 1
             else:
@@ -456,17 +474,23 @@ class NatsStore:
             return known
         for times in range(self.shelf.times_forgotten.get(origin, 0) + 1):
             [seq] = self.link.origin_of([message_id(*origin, times)])
-            place = None if seq is None else self._place_of(origin, seq)
+            place = None if seq is None else self._place_of(origin, seq, None)
             if place is not None:
-                return place
+                return place if place != GONE else None
         return None
 
-    def _place_of(self, origin: tuple[str, str], seq: int) -> tuple[str, int] | None:
+    def _place_of(self, origin: tuple[str, str], seq: int, likely: str | None) -> tuple[str, int] | None:
+        """`likely`: the conversation in which the message is said to be."""
         stored = self.link.record(seq)
-        key = None if stored is None else self.subjects.key(stored.subject)
+        forgotten = self._forgotten[0]
+        if stored is None:
+            kept = None if likely is None else self._ids_kept(likely).get(origin[1])
+            if likely is not None and kept is not None and kept[1] >= forgotten:
+                return likely, kept[0]
+            return GONE if not forgotten or seq >= self._stored_before(forgotten) else None
+        key = self.subjects.key(stored.subject)
         if key is None:
             return None
-        forgotten = self._forgotten[0]
         for message in self.load_whole(key).messages.values():
             if (message.channel, message.origin_id) == origin and message.accepted_at >= forgotten:
                 return key, message.seq
@@ -476,8 +500,7 @@ class NatsStore:
 
     @property
     def _forgotten(self) -> tuple[int, int]:
-        """Before which times ids of messages, and events, are as if they had never been."""
-        (origins, events), _ = self.shelf.values.get(self.subjects.other("forgotten"), ((0, 0), 0))
+        (origins, events), _ = self.shelf.values.get(self.subjects.other(FORGOTTEN), ((0, 0), 0))
         return origins, events
 
     @property
@@ -489,13 +512,32 @@ class NatsStore:
         whole = self._stored_before(messages_before)
         gone = self._purge(self.subjects.events, self._stored_before(events_before))
         for subject, records in self._records_of_conversations().items():
-            if records > 1:
+            key = self.subjects.key(subject)
+            if records > 1 and key is not None:
                 last = self.link.last([subject])[subject]
-                gone += self._purge(subject, min(whole, decode(last.payload).get("f", last.seq), last.seq))
+                cut = min(whole, decode(last.payload).get("f", last.seq), last.seq)
+                self._keep_ids(key, cut)
+                gone += self._purge(subject, cut)
         for worker in self._workers_long_dead(events_before):
             gone += self._purge(self.subjects.other("worker", worker), self.last_seq() + 1)
             self.shelf.forget_worker(worker)
         return gone
+
+    def _ids_kept(self, key: str) -> dict[str, tuple[int, int]]:
+        """The place of each, and when it was accepted."""
+        kept, _ = self.load_value(self.subjects.ids(key))
+        return kept or {}
+
+    def _keep_ids(self, key: str, cut: int) -> None:
+        """Of messages that go while they must still be known again."""
+        here, since = self.load_whole(key), self._forgotten[0]
+        before = self._ids_kept(key)
+        kept = {id_: place for id_, place in before.items() if place[1] >= since}
+        for message in here.messages.values():
+            if here.stored["m", message.seq] < cut and message.accepted_at >= since:
+                kept[message.origin_id] = (message.seq, message.accepted_at)
+        if kept != before:
+            self.link.write([Write(self.subjects.ids(key), encode(kept), replaces=True)])
 
     def _workers_long_dead(self, before: int) -> list[str]:
         rows = self.shelf.workers.copy().values()
@@ -600,9 +642,3 @@ def _cut(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
         size += len(unit.writes)
     if batch:
         yield batch
-
-
-def _milliseconds(stamp: str) -> int:
-    from turnlane.backends.nats.link import _milliseconds as parse
-
-    return parse(stamp)

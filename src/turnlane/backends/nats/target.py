@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+import ssl
 from urllib.parse import parse_qsl, urlsplit
 
 from turnlane.errors import InvalidSettings
@@ -54,12 +54,10 @@ class Target:
             raise InvalidSettings(f"{self._shown}: {name}={text!r} must be a number from 1 to {most}")
         return int(text)
 
-    def tls(self) -> Any:
+    def tls(self) -> ssl.SSLContext | None:
         """What the files say, if there are any."""
         if not (self.tls_ca or self.tls_cert):
             return None
-        import ssl
-
         try:
             context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.tls_ca)
             if self.tls_cert:
