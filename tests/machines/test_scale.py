@@ -104,7 +104,8 @@ async def test_a_claim_on_nats_asks_no_more_with_many_lanes_than_with_few(
     await fill(store, FEW, MANY)
     with_many = await requests_of_a_claim(store, monkeypatch)
     print(f"requests of a claim of {CLAIMED}: {with_few} with {FEW} lanes, {with_many} with {MANY}")
-    assert with_many <= with_few
+    # One to read the conversations that are not at hand any more, all at once, and one to write.
+    assert with_many <= max(with_few, 2)
     await store.close()
 
 
