@@ -17,7 +17,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
-from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Settled
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
@@ -44,11 +44,6 @@ from turnlane.model.view import (
 )
 
 T = TypeVar("T")
-
-Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
-"""State, when, attempt, epoch, receipt, cause."""
-
-_UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
 
 POLL_SECONDS = 0.025
 """How often waiting claims look at the clock, which a test may turn by hand."""
@@ -170,26 +165,7 @@ class MemoryRows:
         return None if settled is None else (settled[0], settled[3])
 
     def view(self, delivery: Delivery) -> DeliveryView:
-        settled = self.settled.get((delivery.conversation, delivery.seq), _UNSETTLED)
-        state, at, attempt, _, receipt, cause = settled
-        return DeliveryView(
-            id=delivery.id,
-            conversation=delivery.conversation,
-            seq=delivery.seq,
-            kind=delivery.kind,
-            turn=delivery.turn,
-            part=delivery.part,
-            parts=delivery.parts,
-            text=delivery.text,
-            in_reply_to=delivery.in_reply_to,
-            state=state,
-            queued_at=delivery.queued_at,
-            settled_at=at,
-            attempt=attempt,
-            receipt=receipt,
-            cause=cause,
-            options=delivery.options,
-        )
+        return DeliveryView.of(delivery, self.settled.get((delivery.conversation, delivery.seq), UNSETTLED))
 
     def delivery(self, lane: Lane, seq: int) -> DeliveryView | None:
         found = self.outgoing.get(lane.key, {}).get(seq)
@@ -201,7 +177,7 @@ class MemoryRows:
         del self.settled[lane.key, seq]
 
     def close_delivery(self, lane: Lane, seq: int, state: DeliveryState, cause: str | None) -> None:
-        _, _, attempt, epoch, receipt, _ = self.settled.get((lane.key, seq), _UNSETTLED)
+        _, _, attempt, epoch, receipt, _ = self.settled.get((lane.key, seq), UNSETTLED)
         self.settled[lane.key, seq] = (state, self.now, attempt, epoch, receipt, cause)
 
     def add_turn(self, lane: Lane, turn: TurnView) -> None:

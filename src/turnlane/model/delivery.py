@@ -12,6 +12,10 @@ DeliveryKind = Literal["reply", "notice", "question", "reaction", "media", "typi
 DeliveryState = Literal["queued", "sent", "failed", "dropped"]
 """`dropped`: an operator decided that it is not sent (any more)."""
 
+Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
+"""How a delivery stands: state, when, attempt, epoch, receipt, cause."""
+UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
+
 _NAMESPACE = uuid.UUID("6d1f1c5e-6f0b-5c58-9b5b-2f6c0a6b7e10").bytes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Literal
 
-from turnlane.model.delivery import DeliveryState
+from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Settled
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.message import Message, MessageOutcome
@@ -144,6 +144,28 @@ class DeliveryView:
     receipt: str | None = None
     cause: str | None = None
     options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, delivery: Delivery, settled: Settled = UNSETTLED) -> DeliveryView:
+        state, at, attempt, _, receipt, cause = settled
+        return cls(
+            id=delivery.id,
+            conversation=delivery.conversation,
+            seq=delivery.seq,
+            kind=delivery.kind,
+            turn=delivery.turn,
+            part=delivery.part,
+            parts=delivery.parts,
+            text=delivery.text,
+            in_reply_to=delivery.in_reply_to,
+            state=state,
+            queued_at=delivery.queued_at,
+            settled_at=at,
+            attempt=attempt,
+            receipt=receipt,
+            cause=cause,
+            options=delivery.options,
+        )
 
 
 @value

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.delivery import Delivery
 from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
@@ -20,9 +20,6 @@ from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, TurnView
 
 T = TypeVar("T")
-
-Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
-"""State, when, attempt, epoch, receipt, cause."""
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode

@@ -20,19 +20,16 @@ from turnlane.backends.nats.codec import (
     SESSION,
     TURN_OVER,
     Policies,
-    Settled,
     copied,
     lane_from,
     lane_to,
 )
-from turnlane.model.delivery import Delivery
+from turnlane.model.delivery import UNSETTLED, Delivery, Settled
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
-
-UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
 
 Record = dict[str, Any]
 
@@ -227,25 +224,7 @@ class Conversation:
     # What is seen
 
     def delivery_view(self, delivery: Delivery) -> DeliveryView:
-        state, at, attempt, _, receipt, cause = self.settled.get(delivery.seq, UNSETTLED)
-        return DeliveryView(
-            id=delivery.id,
-            conversation=delivery.conversation,
-            seq=delivery.seq,
-            kind=delivery.kind,
-            turn=delivery.turn,
-            part=delivery.part,
-            parts=delivery.parts,
-            text=delivery.text,
-            in_reply_to=delivery.in_reply_to,
-            state=state,
-            queued_at=delivery.queued_at,
-            settled_at=at,
-            attempt=attempt,
-            receipt=receipt,
-            cause=cause,
-            options=delivery.options,
-        )
+        return DeliveryView.of(delivery, self.settled.get(delivery.seq, UNSETTLED))
 
     def deliveries(self) -> list[DeliveryView]:
         return [self.delivery_view(delivery) for _, delivery in sorted(self.outgoing.items())]

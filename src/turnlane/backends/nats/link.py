@@ -80,8 +80,6 @@ class Stored:
     subject: str
     seq: int
     payload: bytes
-    at: int = 0
-    """In milliseconds, by the server's clock; 0 if nobody asked."""
 
 
 class Refused(Exception):
@@ -324,8 +322,7 @@ class Link:
         found: list[Stored] = []
         async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
             headers = message.headers or {}
-            at = milliseconds(headers["Nats-Time-Stamp"])
-            found.append(Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, at))
+            found.append(Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data))
         return found
 
     async def _answers(self, subject: str, body: Mapping[str, Any]) -> AsyncIterator[Msg]:
@@ -422,8 +419,7 @@ def _judged(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _delivered(message: Msg) -> Stored:
-    metadata = message.metadata
-    return Stored(message.subject, metadata.sequence.stream, message.data, int(metadata.timestamp.timestamp() * 1000))
+    return Stored(message.subject, message.metadata.sequence.stream, message.data)
 
 
 def milliseconds(stamp: str) -> int:

@@ -8,11 +8,11 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, encode, message_id
-from turnlane.backends.nats.conversation import UNSETTLED, Conversation
+from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Write
 from turnlane.backends.nats.shelf import HANDLE, Place, Shelf
 from turnlane.backends.rows import Batch, WorkerRow
-from turnlane.model.delivery import Delivery, DeliveryState
+from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
