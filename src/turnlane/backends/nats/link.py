@@ -343,27 +343,27 @@ class Link:
         finally:
             await answers.unsubscribe()
 
-    def newest(self, subject: str) -> list[Stored]:
-        """The last record of each subject that matches, oldest first."""
-        return self.wait_for(self._newest_in_the_end(subject))
+    def newest(self, *subjects: str) -> list[Stored]:
+        """The last record of each subject that matches one of these, oldest first."""
+        return self.wait_for(self._newest_in_the_end(subjects))
 
-    async def _newest_in_the_end(self, subject: str) -> list[Stored]:
+    async def _newest_in_the_end(self, subjects: Sequence[str]) -> list[Stored]:
         """What the server remembers of a reader is gone with it; then all is read anew."""
         until = self._loop.time() + self.patience_seconds
         while True:
             try:
-                return await self._newest(subject)
+                return await self._newest(subjects)
             except (ServerError, NatsTimeout, NoRespondersError) as error:
                 lost = not isinstance(error, ServerError) or error.code == NO_CONSUMER
                 if not lost or self._loop.time() > until:
                     raise
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
 
-    async def _newest(self, subject: str) -> list[Stored]:
+    async def _newest(self, subjects: Sequence[str]) -> list[Stored]:
         config = {
             "ack_policy": "none",
             "deliver_policy": "last_per_subject",
-            "filter_subject": subject,
+            "filter_subjects": subjects,
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": 60_000_000_000,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, encode, message_id
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Write
-from turnlane.backends.nats.shelf import HANDLE, Place, Shelf
+from turnlane.backends.nats.shelf import Place, Shelf
 from turnlane.backends.rows import Batch, WorkerRow
 from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState
 from turnlane.model.event import Noted
@@ -413,7 +413,7 @@ class NatsRows:
                 self._change(twin.key)
 
     def _handle(self, agent: str, handle: str) -> str:
-        return self._shelf.subjects.other(HANDLE, message_id(agent, handle))
+        return self._shelf.subjects.handle(message_id(agent, handle))
 
     def _conversations_of(self, keys: Sequence[str], agent: str, handle: str) -> Iterator[Conversation]:
         for key in keys:

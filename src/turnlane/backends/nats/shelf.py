@@ -22,8 +22,6 @@ ORIGINS_MAX = 10_000
 VALUES_MAX = 10_000
 FORGOTTEN = "forgotten"
 """Before which times ids of messages, and events, are as if they had never been."""
-HANDLE = "handle"
-"""Which conversations have a session of that name."""
 
 Place = tuple[Kind, str]
 Due = tuple[int, int, str]
@@ -41,6 +39,8 @@ class Subjects:
         self._ids = f"{prefix}.i."
         self._policy = f"{prefix}.p."
         self._other = f"{prefix}.g."
+        self.others = f"{prefix}.g.>"
+        self._handle = f"{prefix}.h."
         self._known: dict[str, str] = {}
 
     def conversation(self, key: str) -> str:
@@ -57,6 +57,13 @@ class Subjects:
     def is_dated(self, subject: str) -> bool:
         """A record of what happened."""
         return subject == self.events or subject.startswith(self._conversation)
+
+    def handle(self, name: str) -> str:
+        """Which conversations have a session of that name. One for each that ever began, so apart from the others."""
+        return self._handle + name
+
+    def is_handle(self, subject: str) -> bool:
+        return subject.startswith(self._handle)
 
     def policy(self, digest: str) -> str:
         return self._policy + digest
@@ -106,7 +113,7 @@ class Shelf:
         if key is not None:
             self.learn_conversation(key, stored.seq, decode(stored.payload))
             return
-        if self.subjects.other_name(stored.subject) is not None:
+        if self.subjects.other_name(stored.subject) is not None or self.subjects.is_handle(stored.subject):
             self.learn_value(stored.subject, decode(stored.payload), stored.seq, wanted=wanted)
 
     def learn_conversation(self, key: str, seq: int, record: Mapping[str, Any]) -> None:
@@ -124,9 +131,9 @@ class Shelf:
         known = self.values.get(subject)
         if known is not None and known[1] >= seq:
             return
+        if self.subjects.is_handle(subject) and known is None and not wanted:
+            return
         name = self.subjects.other_name(subject)
-        if name is not None and name[0] == HANDLE and known is None and not wanted:
-            return  # there is one for each session that ever began
         self.values[subject] = (value, seq)
         if name is not None and name[0] == "worker":
             self.workers[name[1]] = WorkerRow(name[1], *value)
@@ -235,6 +242,6 @@ class Shelf:
         for key in [key for key, each in self.conversations.items() if each.used_at <= old]:
             del self.conversations[key]
         if len(self.values) > VALUES_MAX:
-            handles = self.subjects.other(HANDLE).rpartition(".")[0]
-            self.values = {subject: value for subject, value in self.values.items() if not subject.startswith(handles)}
+            is_handle = self.subjects.is_handle
+            self.values = {subject: value for subject, value in self.values.items() if not is_handle(subject)}
         self._sweep_at = now + self._idle_after_ms // 4

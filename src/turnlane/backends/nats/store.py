@@ -210,7 +210,7 @@ class NatsStore:
     def _start(self) -> None:
         """Whatever is written from now on is heard of; what was before is read."""
         self._read_clock()
-        found = self.link.newest(self.subjects.everything)
+        found = self.link.newest(self.subjects.others, self.subjects.conversations)
         for stored in found:
             self._learn(stored)
         # Whoever told may have been behind; what is beyond is read with the first look.
