@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from tests.sqlite.arrivals import arrival
 
-from turnlane.backends.base import Backend
+from turnlane.backends.base import Arrival, Backend
+from turnlane.errors import BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Replied, Reply
 
@@ -60,3 +61,13 @@ async def _work(store: Backend, worker: str, seen: Contention) -> None:
             seen.holders[lease.key] -= 1
             seen.done.extend((lease.key, message.seq) for message in lease.messages)
             assert (await store.commit(lease, Replied(Reply("ok")))).verdict == "answered"
+
+
+async def accepted(store: Backend, said: Arrival) -> bool:
+    """Whether it was, by a store whose server comes and goes."""
+    try:
+        [acceptance] = await store.accept([said])
+    except BackendUnavailable:
+        await asyncio.sleep(0.02)  # waits: as whoever sends again does
+        return False
+    return acceptance.verdict in {"accepted", "duplicate"}

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.contention import accepted
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
 
-from turnlane.backends.base import Arrival, Backend, open_backend
+from turnlane.backends.base import Backend, open_backend
 from turnlane.backends.nats import NatsBackend
 from turnlane.backends.nats.conversation import ROWS_KEPT_MAX
 from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
@@ -150,15 +151,6 @@ async def test_nothing_is_lost_when_the_leader_of_three_goes(nats_cluster: NatsC
     other = await opens(url)
     await other.join("another", TERM_MS)
     assert sorted(await answer_everything(other, "another")) == sorted(acknowledged)
-
-
-async def accepted(store: Backend, said: Arrival) -> bool:
-    try:
-        [acceptance] = await store.accept([said])
-    except BackendUnavailable:
-        await asyncio.sleep(0.02)  # waits: as whoever sends again does
-        return False
-    return acceptance.verdict in {"accepted", "duplicate"}
 
 
 async def leader_of(store: NatsBackend) -> str:

@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from tests.contention import USERS, contend
+from tests.contention import USERS, accepted, contend
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
 
-from turnlane.backends.base import Arrival, Backend, open_backend
-from turnlane.errors import BackendUnavailable
+from turnlane.backends.base import Backend, open_backend
 from turnlane.model.lane import Kind
 from turnlane.model.limits import Limits
 from turnlane.model.policy import Policy
@@ -175,7 +174,7 @@ async def test_nothing_is_lost_when_the_server_is_restarted(server: Postgres | N
         number = 0
         while not over.is_set():
             said = arrival(f"user-{place}", f"m-{place}-{number}")
-            if await _accepted(store, said):
+            if await accepted(store, said):
                 acknowledged.add(said.message.origin_id)
                 number += 1
 
@@ -195,12 +194,3 @@ async def test_nothing_is_lost_when_the_server_is_restarted(server: Postgres | N
     for lease in await store.claim("worker", Kind.OUT, most=10):
         assert (await store.commit(lease, Delivered("receipt"))).verdict == "sent"
     await store.close()
-
-
-async def _accepted(store: Backend, said: Arrival) -> bool:
-    try:
-        [acceptance] = await store.accept([said])
-    except BackendUnavailable:
-        await asyncio.sleep(0.02)  # waits: as whoever sends again does
-        return False
-    return acceptance.verdict in {"accepted", "duplicate"}

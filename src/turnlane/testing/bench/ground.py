@@ -113,11 +113,11 @@ class RawFile(Raw):
         self._connection.execute("INSERT INTO row (key, seq, text) VALUES (?, ?, ?)", (key, seq, TEXT))
 
 
-class Server(Ground):
-    """Schemas of their own in a Postgres database, dropped by whoever asked for the run."""
+class Remote(Ground):
+    """Stores of their own on a server, each named by an option of its URL; `drop` ends them all."""
 
-    kind = "postgresql"
     is_file = False
+    option: str
 
     def __init__(self, url: str, prefix: str) -> None:
         self._url = url
@@ -125,7 +125,19 @@ class Server(Ground):
         self._raws = 0
 
     def store(self, name: str) -> str:
-        return f"{self._url}{'&' if '?' in self._url else '?'}schema={self.prefix}_{name.replace('-', '_')}"
+        named = f"{self.option}={self.prefix}_{name.replace('-', '_')}"
+        return f"{self._url}{'&' if '?' in self._url else '?'}{named}"
+
+    @abstractmethod
+    def drop(self) -> None:
+        """All that it made."""
+
+
+class Server(Remote):
+    """Schemas of a Postgres database."""
+
+    kind = "postgresql"
+    option = "schema"
 
     @contextmanager
     def raw(self) -> Iterator[Raw]:
@@ -139,7 +151,6 @@ class Server(Ground):
             yield RawServer(connection, thread)
 
     def drop(self) -> None:
-        """All that it made."""
         asyncio.run(self._drop())
 
     async def _drop(self) -> None:
@@ -170,19 +181,11 @@ class RawServer(Raw):
         self._connection.execute("INSERT INTO said (key, seq, text) VALUES ($1, $2, $3)", (key, seq, TEXT))
 
 
-class Stream(Ground):
-    """Streams of their own on NATS servers, deleted by whoever asked for the run."""
+class Stream(Remote):
+    """Streams of NATS servers."""
 
     kind = "nats"
-    is_file = False
-
-    def __init__(self, url: str, prefix: str) -> None:
-        self._url = url
-        self.prefix = prefix
-        self._raws = 0
-
-    def store(self, name: str) -> str:
-        return f"{self._url}{'&' if '?' in self._url else '?'}stream={self.prefix}-{name}"
+    option = "stream"
 
     @contextmanager
     def raw(self) -> Iterator[Raw]:
@@ -201,7 +204,6 @@ class Stream(Ground):
             link.close()
 
     def drop(self) -> None:
-        """All that it made."""
         from turnlane.backends.nats.link import Link
         from turnlane.backends.nats.target import Target
 

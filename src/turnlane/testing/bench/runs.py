@@ -17,7 +17,7 @@ from turnlane.errors import BackendUnavailable, InvalidSettings
 from turnlane.testing.bench.backlog import backlog
 from turnlane.testing.bench.burst import burst
 from turnlane.testing.bench.gathering import gathering
-from turnlane.testing.bench.ground import Files, Ground, Server, Stream
+from turnlane.testing.bench.ground import Files, Ground, Remote, Server, Stream
 from turnlane.testing.bench.latency import follow_up, idle
 from turnlane.testing.bench.memory import memory
 from turnlane.testing.bench.over_http import over_http
@@ -83,7 +83,7 @@ def _as_turnlane_runs() -> Iterator[None]:
 
 def _one_round(workload: Workload, scale: Scale, folder: Path | None, server: str | None) -> list[Sample]:
     if server is not None:
-        kind = Stream if server.startswith("nats:") else Server
+        kind: type[Remote] = Stream if server.startswith("nats:") else Server
         ground = kind(server, f"bench_{SystemClock().token()}")
         try:
             return list(workload(scale, ground))
