@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 
 import asyncpg
 import pytest
@@ -12,6 +12,8 @@ from tests.sqlite.arrivals import arrival
 
 from turnlane.backends.base import open_backend
 from turnlane.backends.postgres import PostgresBackend
+from turnlane.backends.postgres.connection import BlockingConnection, Target
+from turnlane.backends.postgres.store import PostgresStore
 from turnlane.errors import BackendUnavailable, InvalidSettings
 
 TERM_MS = 60_000
@@ -52,6 +54,27 @@ async def test_a_store_opens_and_listens_again_though_the_connection_is_lost_bef
         await opens()
         await tried.acquire()
         await tried.acquire()
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_connection_that_the_server_ended_is_lost_whenever_that_is_learned(postgres: str, steps: int) -> None:
+    """The driver words it in another way for each step of its loop at which a statement meets the end."""
+    ended, other = BlockingConnection(Target(postgres)), BlockingConnection(Target(postgres))
+    with closing(ended), closing(other):
+        ended.open()
+        other.open()
+        process = ended.execute("SELECT pg_backend_pid()").fetchone()[0]
+        other.execute("SELECT pg_terminate_backend($1, 5000)", (process,))
+        loop = ended.run(_running_loop())
+        for _ in range(steps):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        with pytest.raises(PostgresStore.trouble):
+            ended.execute("SELECT 1")
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
 
 
 async def test_the_tables_may_be_made_by_several_at_once_and_in_a_schema_of_their_own(postgres: str) -> None:

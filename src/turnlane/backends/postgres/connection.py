@@ -20,6 +20,7 @@ CLOSE_SECONDS_MAX = 1.0
 STATEMENT_SECONDS_MAX = 60.0
 """A server that takes longer is as good as gone."""
 STATEMENTS_KEPT = 256
+LOST = "the connection was lost"
 
 
 class Target:
@@ -119,7 +120,13 @@ class BlockingConnection:
         self.run(self._opened().execute(statement))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(coroutine)
+        """That it was closed may be learned only now, from what had arrived before this began."""
+        try:
+            return self._loop.run_until_complete(coroutine)
+        except asyncpg.InterfaceError as error:
+            if self._connection is not None and self._connection.is_closed():
+                raise ConnectionError(LOST) from error
+            raise
 
     def drop(self) -> None:
         """Whatever was under way is undone by the server."""
@@ -141,5 +148,5 @@ class BlockingConnection:
     def _opened(self) -> asyncpg.Connection:
         """Never another one in the middle: what belongs together would be torn apart."""
         if self._connection is None or self._connection.is_closed():
-            raise ConnectionError("the connection was lost")
+            raise ConnectionError(LOST)
         return self._connection
