@@ -18,6 +18,7 @@ from turnlane.backends.base import Backend, open_backend
 from turnlane.channels.base import Channel, HookChannel, ListeningChannel, Received
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidSettings, NotFound
+from turnlane.flow.reach import reach
 from turnlane.flow.receive import receive
 from turnlane.flow.schedule import keep
 from turnlane.flow.worker import Retention, Worker
@@ -179,24 +180,17 @@ class Bot:
     async def running(
         self, *, serve: bool = True, work: bool = True, sockets: Sequence[socket.socket] | None = None
     ) -> AsyncIterator[None]:
-        """Everything started; on leaving, everything drained and closed."""
+        """Everything started; on leaving, everything drained and closed.
+
+        Told to stop while the store does not answer yet, it starts nothing.
+        """
         if not self.agents:
             raise InvalidSettings("the bot has nothing to answer with; decorate a function with @bot.reply")
         self._stopping = asyncio.Event()
-        await self.backend.open()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self.live.look()
-            await self._keep_schedules()
-            tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
-            if serve and self._is_served:
-                tasks.append(await self._start_server(sockets))
-            if work:
-                tasks.append(self._start_worker())
-            if listening := [channel for channel in self.channels.values() if isinstance(channel, ListeningChannel)]:
-                tasks.append(asyncio.create_task(self._listen(listening), name=LISTENER))
-            for task in tasks:
-                task.add_done_callback(self._on_end)
+            if await self._has_reached_store():
+                await self._start(tasks, serve=serve, work=work, sockets=sockets)
             yield
         finally:
             self._stopping.set()
@@ -206,6 +200,37 @@ class Bot:
                 await _all_ended(tasks)
             finally:
                 await self._close()
+
+    async def _has_reached_store(self) -> bool:
+        """False: told to stop while it did not answer."""
+        within = self.settings.backend_wait.seconds
+        reaching = asyncio.create_task(reach(self._open, within=within, clock=self.clock, emit=self.emit))
+        await _first(reaching, self._stopping)
+        if reaching.done():
+            return True
+        reaching.cancel()
+        await asyncio.wait([reaching])
+        return False
+
+    async def _open(self) -> None:
+        """Done again after a failure, whichever part of it failed."""
+        await self.backend.open()
+        await self.live.look()
+        await self._keep_schedules()
+
+    async def _start(
+        self, tasks: list[asyncio.Task[None]], *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None
+    ) -> None:
+        """Each part becomes one of these, so that it is ended also if the next one cannot start."""
+        tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
+        if serve and self._is_served:
+            tasks.append(await self._start_server(sockets))
+        if work:
+            tasks.append(self._start_worker())
+        if listening := [channel for channel in self.channels.values() if isinstance(channel, ListeningChannel)]:
+            tasks.append(asyncio.create_task(self._listen(listening), name=LISTENER))
+        for task in tasks:
+            task.add_done_callback(self._on_end)
 
     @property
     def _is_served(self) -> bool:
@@ -281,9 +306,9 @@ def tune_collector() -> None:
     gc.set_threshold(GARBAGE_BEFORE_A_LOOK, 20, 50)
 
 
-async def _first(task: asyncio.Task[None], ready: asyncio.Event) -> None:
-    """Wait until the server is ready; if it fails instead, so does the caller."""
-    waiting = asyncio.create_task(ready.wait())
+async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:
+    """Wait for one of them; if the task fails, so does the caller."""
+    waiting = asyncio.create_task(event.wait())
     await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if task.done():

@@ -12,6 +12,7 @@ TurnlaneError
 ├── WorkerLost             this worker was declared dead; stop what it runs and join under a new id
 ├── BackendError
 │   ├── BackendUnavailable the store cannot be reached or written just now (retry)
+│   │   └── BackendRefused  nor by waiting: a wrong password, no such database, no right to the folder
 │   └── SchemaMismatch     the store was made by another version
 └── AgentError             raised by or for an agent; a turn that ends in it is judged by `retry`
     ├── AgentFailed        something broke on the way (retry)
@@ -70,6 +71,10 @@ class BackendError(TurnlaneError):
 
 class BackendUnavailable(BackendError):
     retry = True
+
+
+class BackendRefused(BackendUnavailable):
+    retry = False
 
 
 class SchemaMismatch(BackendError):

@@ -361,6 +361,7 @@ class ReadFrom:
 
 class Settings(Table, frozen=True, kw_only=True):
     backend: str = "sqlite:///turnlane.db"
+    backend_wait: Duration = Duration.parse("30s")
     listen: Address = Address("127.0.0.1:8484")
     turns_at_once: Count = 5
     sends_at_once: Count = 20

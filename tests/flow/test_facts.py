@@ -21,6 +21,7 @@ from turnlane.testing.doubles import VirtualClock
 TERM_MS = 30_000
 INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
 TOLD_BY_THE_SERVER = {
+    "store.waiting",
     "server.ready",
     "server.draining",
     "hook.received",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import httpx2
@@ -14,7 +14,7 @@ from turnlane import Bot, Message, Reply, Terminal, Turn, Webhook
 from turnlane.agents.echo import Echo
 from turnlane.backends import open_backend
 from turnlane.channels.base import Receive
-from turnlane.errors import BackendError, InvalidSettings, NotFound
+from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings, NotFound
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
@@ -296,3 +296,39 @@ async def test_a_stored_setting_that_does_not_fit_does_not_keep_a_bot_from_start
     async with asyncio.timeout(20), bot.running():
         assert bot.settings.lanes.max_batch == 4
     assert [event.facts["setting"] for event in heard if event.name == "settings.ignored"] == ["lanes.attempts"]
+
+
+async def test_a_store_that_goes_away_in_the_middle_of_a_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    bot = Bot(desk, backend="memory://", agents={"echo": Echo()}, settings=quick_settings())
+    for verb in ("open", "configuration", "schedules"):
+        monkeypatch.setattr(bot.backend, verb, failing_once(getattr(bot.backend, verb)))
+    async with asyncio.timeout(20), bot.running():
+        await bot.receive([Message("desk", "m-1", "desk/alice", "alice", "hello")])
+        await answered(bot)
+    assert desk.sent == ["You said: hello"]
+
+
+async def test_a_bot_told_to_stop_while_it_waits_for_its_store_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    bot = Bot(desk, backend="memory://", agents={"echo": Echo()}, settings=quick_settings())
+
+    async def never() -> None:
+        bot.stop()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(bot.backend, "open", never)
+    async with asyncio.timeout(20), bot.running():
+        assert bot._worker is None
+    assert desk.closed == 1
+
+
+def failing_once(verb: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    trouble = [BackendUnavailable("it was restarted in this very moment")]
+
+    async def call(*arguments: object) -> object:
+        if trouble:
+            raise trouble.pop()
+        return await verb(*arguments)
+
+    return call

@@ -75,8 +75,10 @@ EVENTS: Mapping[str, str] = {
     "worker.joined": "A worker may claim lanes. worker, machine",
     "worker.left": "A worker said goodbye. worker",
     "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",
+    "store.waiting": "The store does not answer yet; this process starts once it does, or gives up in so many seconds. "
+    "cause, seconds",
     "store.unavailable": "The store does not answer; nothing is lost, and it is asked again. cause",
-    "store.available": "The store answers again. seconds",
+    "store.available": "The store answers, or does again, after so many seconds. seconds",
     "settings.changed": "A setting was stored for all processes; without a value, it is stored no longer. setting, "
     "value, by",
     "settings.applied": "This process goes on with what is stored: these are new, other or gone. settings",

@@ -39,6 +39,7 @@ WARNINGS = frozenset(
         "lane.full",
         "lane.parked",
         "worker.lost",
+        "store.waiting",
         "store.unavailable",
         "hook.refused",
     }

@@ -14,6 +14,7 @@ from turnlane.backends.nats.target import Target
 from turnlane.backends.nats.views import NatsViews
 from turnlane.backends.reader import Reader
 from turnlane.backends.transaction import Transaction
+from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
 
@@ -41,7 +42,7 @@ class NatsBackend(GroupedBackend):
                 loop.call_soon_threadsafe(self._hear)
 
         self._store = NatsStore(self.target, self._clock, self._idle_after_ms, heard)
-        await asyncio.to_thread(self._store.open)
+        await unattended(self._store.open, undo=self._store.close)
         views = NatsViews(self._store)
 
         def read(view: Callable[[Any], Any]) -> Any:

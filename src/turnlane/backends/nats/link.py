@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -16,8 +17,8 @@ from typing import Any, TypeVar
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import AuthorizationError, NoRespondersError, NoServersError
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
 from turnlane.backends.nats.target import Target
@@ -33,7 +34,7 @@ PINGS_LOST_MAX = 2
 """A frozen server is noticed after so many pings: nats-py's own default is four minutes."""
 ANSWER_SECONDS_MAX = 2.0
 PATIENCE_SECONDS = 8.0
-"""Longer than an election of a new leader takes, most of the time."""
+"""How long a question is asked that nobody answers: longer than an election of a new leader takes, most of the time."""
 ASK_AGAIN_SECONDS = 0.1
 PAGE = 1000
 """Records that are read with one request."""
@@ -102,6 +103,7 @@ class ServerError(Exception):
         self.code = code
 
 
+AUTHORIZATION_VIOLATION = "authorization violation"
 TROUBLE: tuple[type[Exception], ...] = (OSError, TimeoutError, FutureTimeout, asyncio.TimeoutError, NatsError)
 """The servers cannot be reached, or do not answer."""
 FAILURES: tuple[type[Exception], ...] = (*TROUBLE, ServerError, Refused)
@@ -120,8 +122,6 @@ class Link:
         self._client: Client | None = None
         self._batches = 0
         self._me = SystemClock().token()[:NAME_LETTERS]
-        self.patience_seconds = PATIENCE_SECONDS
-        """How long a question is asked again and again that nobody answers."""
 
     # The thread
 
@@ -173,8 +173,11 @@ class Link:
             reconnected_cb=reconnected,
             **options,
         )
-        # nats-py tries again for ever where TLS fails.
-        client = await _first(connecting, given_up, lambda: ConnectionError(str(errors[-1]) if errors else "no answer"))
+        # nats-py tries again for ever where TLS fails, and otherwise does not say why it gave up.
+        try:
+            client = await _first(connecting, given_up)
+        except (NoServersError, TimeoutError) as error:
+            raise _worst([error, *errors]) from error
         # Somebody who is there gives a clear answer at once; from now on it is waited for.
         client.options["max_reconnect_attempts"] = -1
         self._client = client
@@ -215,7 +218,7 @@ class Link:
     async def _api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Asked again while nobody answers, as when a leader is elected: nothing here does harm if it is done twice."""
         payload = json.dumps(body).encode() if body is not None else b""
-        until = self._loop.time() + self.patience_seconds
+        until = self._loop.time() + PATIENCE_SECONDS
         while True:
             try:
                 answer = await self.client.request(f"$JS.API.{path}", payload, timeout=ANSWER_SECONDS_MAX)
@@ -349,7 +352,7 @@ class Link:
 
     async def _newest_in_the_end(self, subjects: Sequence[str]) -> list[Stored]:
         """What the server remembers of a reader is gone with it; then all is read anew."""
-        until = self._loop.time() + self.patience_seconds
+        until = self._loop.time() + PATIENCE_SECONDS
         while True:
             try:
                 return await self._newest(subjects)
@@ -395,7 +398,21 @@ NO_MESSAGE = 10037
 NO_CONSUMER = 10014
 
 
-async def _first(work: Coroutine[Any, Any, T], given_up: asyncio.Event, why: Callable[[], Exception]) -> T:
+REFUSED = (AuthorizationError, ssl.SSLCertVerificationError)
+"""No waiting mends these."""
+
+
+def _worst(errors: Sequence[Exception]) -> Exception:
+    """What a server says that is there, rather than that another one is not; else the last."""
+    return next(filter(is_refused, errors), errors[-1])
+
+
+def is_refused(error: Exception) -> bool:
+    # nats-py has a class for it, and only sometimes uses it.
+    return isinstance(error, REFUSED) or AUTHORIZATION_VIOLATION in str(error).lower()
+
+
+async def _first(work: Coroutine[Any, Any, T], given_up: asyncio.Event) -> T:
     """What comes of it, unless it is given up, or takes too long."""
     doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(given_up.wait())
     done, _ = await asyncio.wait({doing, waiting}, timeout=OPEN_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
@@ -403,7 +420,7 @@ async def _first(work: Coroutine[Any, Any, T], given_up: asyncio.Event, why: Cal
     if doing in done:
         return doing.result()
     doing.cancel()
-    raise why()
+    raise TimeoutError("no answer")
 
 
 def _judged(said: dict[str, Any]) -> dict[str, Any]:

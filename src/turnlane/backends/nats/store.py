@@ -23,13 +23,14 @@ from turnlane.backends.nats.link import (
     ServerError,
     Stored,
     Write,
+    is_refused,
     milliseconds,
 )
 from turnlane.backends.nats.rows import NatsRows, Unit
 from turnlane.backends.nats.shelf import FORGOTTEN, Shelf, Subjects
 from turnlane.backends.nats.target import Target
 from turnlane.clock import Clock, SystemClock
-from turnlane.errors import BackendError, BackendUnavailable, SchemaMismatch
+from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, SchemaMismatch
 from turnlane.model.lane import Kind
 from turnlane.model.policy import tenant_of
 from turnlane.model.schedule import key_of
@@ -43,7 +44,6 @@ GAP_SECONDS = 0.05
 """How long hints may come out of order before what is between them is read."""
 CLOCK_SECONDS = 30.0
 CONFLICT_SECONDS = 0.003
-OPEN_SECONDS = 30.0
 REPLICA_SECONDS_MAX = 5.0
 SCHEDULES = key_of("")
 SERVER_MIN = (2, 12, 0)
@@ -62,7 +62,8 @@ def explain(error: Exception, target: Target) -> Exception:
     """The error that callers see: whether to try again, and what an operator does about it."""
     if isinstance(error, TROUBLE):
         advice = "check that the servers run with JetStream, and that the URL, user and password are right"
-        return BackendUnavailable(f"{target.name}: {advice} ({str(error) or type(error).__name__})")
+        kind = BackendRefused if is_refused(error) else BackendUnavailable
+        return kind(f"{target.name}: {advice} ({str(error) or type(error).__name__})")
     if isinstance(error, Again):
         return BackendUnavailable(f"{target.name}: others write the same conversations again and again; try again")
     if isinstance(error, (ServerError, Refused)):
@@ -141,22 +142,14 @@ class NatsStore:
     def open(self) -> None:
         try:
             self.link.connect()
-            with self._more_patience():
-                self._make_stream()
-                self._start()
+            self._make_stream()
+            self._start()
         except FAILURES as error:
             self.link.close()
             raise explain(error, self._target) from error
         except BaseException:  # whatever it was, its thread must not stay; it is raised again
             self.link.close()
             raise
-
-    @contextmanager
-    def _more_patience(self) -> Iterator[None]:
-        """Whoever starts while a leader is elected, or servers are started too, waits for them."""
-        patience, self.link.patience_seconds = self.link.patience_seconds, OPEN_SECONDS
-        yield
-        self.link.patience_seconds = patience
 
     def _make_stream(self) -> None:
         stream = self._target.stream

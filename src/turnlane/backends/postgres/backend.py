@@ -16,6 +16,7 @@ from turnlane.backends.postgres.tables import PostgresTables
 from turnlane.backends.reader import Reader
 from turnlane.backends.sql.backend import SqlBackend
 from turnlane.backends.sql.views import SqlViews
+from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
 
@@ -37,7 +38,7 @@ class PostgresBackend(SqlBackend):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        await asyncio.to_thread(self.migrate)
+        await unattended(self.migrate)
         notifies = (self._channel, self._me) if self.target.notify else None
         self._reader = self._open_reader()
         self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)

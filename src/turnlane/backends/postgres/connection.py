@@ -47,14 +47,17 @@ class Target:
             settings |= dict.fromkeys(("enable_hashjoin", "enable_mergejoin", "enable_seqscan"), "off")
         if self.schema is not None:
             settings["search_path"] = _quoted(self.schema)
-        connection: asyncpg.Connection = await asyncpg.connect(
-            self.dsn,
-            timeout=CONNECT_SECONDS_MAX,
-            command_timeout=STATEMENT_SECONDS_MAX,
-            statement_cache_size=STATEMENTS_KEPT if self.prepare else 0,
-            max_cached_statement_lifetime=0,
-            server_settings=settings,
-        )
+        try:
+            connection: asyncpg.Connection = await asyncpg.connect(
+                self.dsn,
+                timeout=CONNECT_SECONDS_MAX,
+                command_timeout=STATEMENT_SECONDS_MAX,
+                statement_cache_size=STATEMENTS_KEPT if self.prepare else 0,
+                max_cached_statement_lifetime=0,
+                server_settings=settings,
+            )
+        except asyncpg.ClientConfigurationError as error:
+            raise InvalidSettings(f"{self.name}: the URL cannot be used; change it ({error})") from error
         return connection
 
 

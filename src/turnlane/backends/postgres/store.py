@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,21 +15,27 @@ from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.clock import Clock, SystemClock
-from turnlane.errors import BackendUnavailable
+from turnlane.errors import BackendRefused, BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.model.policy import tenant_of
 
+REFUSED: tuple[type[Exception], ...] = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    ssl.SSLCertVerificationError,
+)
+"""No waiting mends these."""
 TROUBLE: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.ObjectInUseError,
     asyncpg.InternalClientError,
+    *REFUSED,
 )
 CONFLICT: tuple[type[Exception], ...] = (
     asyncpg.UniqueViolationError,
@@ -49,7 +56,8 @@ def explain(error: Exception, target: Target) -> Exception:
         return ValueError(f"Postgres cannot hold it: {error}")
     if isinstance(error, TROUBLE):
         advice = "check that the server runs and that the URL, user and password are right"
-        return BackendUnavailable(f"{target.name}: {advice} ({_words(error)})")
+        kind = BackendRefused if isinstance(error, REFUSED) else BackendUnavailable
+        return kind(f"{target.name}: {advice} ({_words(error)})")
     return error
 
 

@@ -15,9 +15,10 @@ from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.backends.sqlite.store import SqliteStore
 from turnlane.backends.sqlite.tables import SqliteTables
+from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
-from turnlane.errors import BackendUnavailable
+from turnlane.errors import BackendRefused, BackendUnavailable
 
 
 class SqliteBackend(SqlBackend):
@@ -31,7 +32,7 @@ class SqliteBackend(SqlBackend):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        await asyncio.to_thread(self.migrate)
+        await unattended(self.migrate)
         self._reader = self._open_reader()
         self._store = SqliteStore(self.location, self._clock, self._idle_after_ms)
         self._writer = Writer(self._store, self._report, lambda: self.limits)
@@ -63,7 +64,8 @@ class SqliteBackend(SqlBackend):
             raise file.explain(error, self.location.path) from error
         except OSError as error:
             advice = "check that its folder exists and may be written"
-            raise BackendUnavailable(f"{self.location.path}: the file cannot be opened; {advice} ({error})") from error
+            kind = BackendUnavailable if error.errno in file.PASSING else BackendRefused
+            raise kind(f"{self.location.path}: the file cannot be opened; {advice} ({error})") from error
 
     async def schema_version(self) -> int:
         """The version of the file as it is; 0 if there is no file yet."""

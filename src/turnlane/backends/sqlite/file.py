@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -12,7 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from turnlane.backends.sqlite import schema
-from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
+from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, InvalidSettings
 
 BUSY_TIMEOUT_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 0.0002
@@ -36,6 +37,9 @@ _ADVICE = {
     "SQLITE_CORRUPT": "the file is damaged; restore a backup",
 }
 _FINAL = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+_REFUSED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
+"""What making a file may meet that goes by without anybody changing the settings."""
 
 
 class Location:
@@ -57,8 +61,8 @@ def explain(error: sqlite3.Error, path: Path) -> BackendError:
     name = (getattr(error, "sqlite_errorname", None) or "").replace("SQLITE_IOERR_", "SQLITE_IOERR ").split(" ")[0]
     for known, advice in _ADVICE.items():
         if name.startswith(known):
-            kind = BackendError if known in _FINAL else BackendUnavailable
-            return kind(f"{path}: {advice} ({error})")
+            kind = BackendRefused if known in _REFUSED else BackendUnavailable
+            return (BackendError if known in _FINAL else kind)(f"{path}: {advice} ({error})")
     return BackendUnavailable(f"{path}: {error}")
 
 
