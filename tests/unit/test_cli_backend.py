@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_cli import URL, call, json_of
 
-from turnlane.backends.sql.copy import TABLES
+from turnlane.backends.copying import TABLES
 from turnlane.cli import backend
 from turnlane.clock import SystemClock
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_table_of_a_file_is_copied(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "turnlane.db")) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names == set(TABLES)
+    assert names == {*TABLES, "policy"}
 
 
 def test_a_table_proves_that_both_hold_the_same_and_progress_is_told_apart_from_it() -> None:
@@ -39,8 +39,8 @@ def test_a_table_proves_that_both_hold_the_same_and_progress_is_told_apart_from_
     assert list(cells) == list(TABLES)
     assert all(rows == copied and checksum == of_copy for rows, copied, checksum, of_copy in cells.values())
     assert end == "sqlite:///other.db holds the same; set `backend` to it and start again"
-    assert result.stderr.splitlines()[0] == "5 rows"
-    assert {"copying message: 1", "verifying message: 1"} <= set(result.stderr.splitlines())
+    assert result.stderr.splitlines()[0] == "about 4 rows"
+    assert {"copying: 4 rows", "verifying: 4 rows"} <= set(result.stderr.splitlines())
     assert json_of("show", "web/alice", "--backend", URL) == json_of("show", "web/alice", "--backend", OTHER)
 
 
@@ -48,7 +48,7 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_is_terminal", lambda: True)
     result = call("backend", "copy", URL, OTHER)
     assert result.exit_code == 0
-    assert "copying message: 1" not in result.stderr
+    assert "copying: 4 rows" not in result.stderr
 
 
 def test_as_json_it_says_nothing_else() -> None:
@@ -65,7 +65,7 @@ def test_as_json_it_says_nothing_else() -> None:
     ("source", "target", "code", "words"),
     [
         (URL, URL, 2, "FROM and TO are the same store"),
-        (URL, "sqlite:///full.db", 2, "not empty (table policy); name a new one"),
+        (URL, "sqlite:///full.db", 2, "not empty; name a new one"),
         (URL, "sqlite:///busy.db", 2, "busy.db: a worker is at work; stop every"),
         ("sqlite:///busy.db", OTHER, 2, "busy.db: a worker is at work; stop every"),
         ("sqlite:///missing.db", OTHER, 1, "there is no missing.db to copy from"),

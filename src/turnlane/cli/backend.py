@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import click
 
 from turnlane.backends import open_backend
-from turnlane.backends.sql.copy import Compared, Copyable, Step, Unwatched, Watcher, copy
+from turnlane.backends.copying import Compared, Copyable, Step, Unwatched, Watcher, copy
 from turnlane.cli import common
 from turnlane.cli.table import Column, echo_table
 from turnlane.clock import SystemClock
@@ -76,7 +76,9 @@ def copy_one(source: str, target: str, as_json: bool) -> None:
 def _store(url: str) -> Copyable:
     backend = open_backend(url)
     if not isinstance(backend, Copyable):
-        raise InvalidSettings(f"{without_password(url)} cannot be copied; use sqlite:///file.db or postgresql://…")
+        raise InvalidSettings(
+            f"{without_password(url)} cannot be copied; use sqlite:///file.db, postgresql://… or nats://…"
+        )
     return backend
 
 
@@ -133,8 +135,8 @@ class Bar:
         self._bar.length = max(2 * rows, 1)
         self._bar.render_progress()
 
-    def passed(self, step: Step, table: str, rows: int) -> None:
-        self._bar.update(rows, f"{step} {table}")
+    def passed(self, step: Step, what: str, rows: int) -> None:
+        self._bar.update(rows, step)
 
     def end(self) -> None:
         if self._bar.length:
@@ -142,17 +144,17 @@ class Bar:
 
 
 class Lines:
-    """One for each table, and more for a large one."""
+    """One for each step, and more for a large store."""
 
     def __init__(self) -> None:
         self._done = 0
 
     def expect(self, rows: int) -> None:
-        click.echo(f"{rows:,} rows", err=True)
+        click.echo(f"about {rows:,} rows", err=True)
 
-    def passed(self, step: Step, table: str, rows: int) -> None:
+    def passed(self, step: Step, what: str, rows: int) -> None:
         before, self._done = self._done, self._done + rows
         if rows == 0 or before // ROWS_A_LINE != self._done // ROWS_A_LINE:
-            click.echo(f"{step} {table}: {self._done:,}", err=True)
+            click.echo(f"{step}: {self._done:,} rows", err=True)
         if rows == 0:
             self._done = 0

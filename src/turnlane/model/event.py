@@ -79,6 +79,7 @@ EVENTS: Mapping[str, str] = {
     "cause, seconds",
     "store.unavailable": "The store does not answer; nothing is lost, and it is asked again. cause",
     "store.available": "The store answers, or does again, after so many seconds. seconds",
+    "store.copied": "What is before happened in another store, and was copied from there. source",
     "settings.changed": "A setting was stored for all processes; without a value, it is stored no longer. setting, "
     "value, by",
     "settings.applied": "This process goes on with what is stored: these are new, other or gone. settings",

@@ -15,6 +15,7 @@ from turnlane.backends.postgres.store import PostgresStore, explain
 from turnlane.backends.postgres.tables import PostgresTables
 from turnlane.backends.reader import Reader
 from turnlane.backends.sql.backend import SqlBackend
+from turnlane.backends.sql.contents import SqlContents
 from turnlane.backends.sql.views import SqlViews
 from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
@@ -77,8 +78,8 @@ class PostgresBackend(SqlBackend):
     def migrate(self) -> None:
         self._once(lambda connection: schema.migrate(connection, self.target.schema))
 
-    def tables(self) -> PostgresTables:
-        return PostgresTables(self.target)
+    def contents(self) -> SqlContents:
+        return SqlContents(PostgresTables(self.target))
 
     def _open_reader(self) -> Reader:
         connection = BlockingConnection(self.target)

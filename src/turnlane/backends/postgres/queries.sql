@@ -430,13 +430,6 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- As `lock`, for whoever would rather know than wait.
 SELECT pg_try_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
 
--- name: columns
-SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1
-
--- name: skip_policies
--- Numbers of policies go on after those that were copied.
-SELECT setval(pg_get_serial_sequence('policy', 'id'), (SELECT coalesce(max(id), 0) + 1 FROM policy), false)
-
 -- name: skip_lane_blocks
 -- A block has $1 numbers, and begins with $1 times its own.
 SELECT setval('lane_block', (SELECT coalesce(max(id), 0) / $1::bigint + 1 FROM lane), false)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from turnlane.backends.copying import refuse_unfinished
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SCHEMA, SQL
-from turnlane.backends.sql.copy import refuse_unfinished
 from turnlane.clock import SystemClock
 from turnlane.errors import SchemaMismatch
 

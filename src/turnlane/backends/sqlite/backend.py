@@ -10,6 +10,7 @@ from typing import Any
 
 from turnlane.backends.reader import Reader
 from turnlane.backends.sql.backend import SqlBackend
+from turnlane.backends.sql.contents import SqlContents
 from turnlane.backends.sql.views import SqlViews
 from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.queries import SQL
@@ -83,5 +84,5 @@ class SqliteBackend(SqlBackend):
         except sqlite3.Error as error:
             raise file.explain(error, self.location.path) from error
 
-    def tables(self) -> SqliteTables:
-        return SqliteTables(self.location)
+    def contents(self) -> SqlContents:
+        return SqlContents(SqliteTables(self.location))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from turnlane.backends.sql.copy import refuse_unfinished
+from turnlane.backends.copying import refuse_unfinished
 from turnlane.backends.sqlite.queries import SCHEMA
 from turnlane.errors import BackendError, SchemaMismatch
 

@@ -145,8 +145,10 @@ class World:
         self._steps, self._weights = self._climate()
         self.move(processes)
 
-    def move(self, processes: Sequence[Backend]) -> None:
-        """Go on in these processes, which have all that the others had."""
+    def move(self, processes: Sequence[Backend], *, noted: Sequence[Event] = ()) -> None:
+        """Go on in these processes, which have all that the others had; `noted`: what happened on the way."""
+        self._oracle.events.update(event.name for event in noted)
+        self._heard += noted
         self._processes = processes
         self._backend = processes[0]
         for backend in processes:
