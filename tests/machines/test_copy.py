@@ -77,11 +77,19 @@ def sqlite(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db?synchronous=off"
 
 
-@pytest.fixture(params=["sqlite to postgres", "postgres to sqlite", "sqlite to sqlite", "postgres to postgres"])
-def both(request: pytest.FixtureRequest, sqlite: str, postgres: str) -> tuple[str, str]:
-    others = {"sqlite": sqlite.replace("store.db", "other.db"), "postgres": f"{postgres}?schema=other"}
+KINDS = ("sqlite", "postgres", "nats")
+
+
+@pytest.fixture(params=[f"{source} to {target}" for source in KINDS for target in KINDS])
+def both(request: pytest.FixtureRequest) -> tuple[str, str]:
     source, _, target = request.param.partition(" to ")
-    return {"sqlite": sqlite, "postgres": postgres}[source], others[target]
+    there = str(request.getfixturevalue(target))
+    others = {
+        "sqlite": there.replace("store.db", "other.db"),
+        "postgres": f"{there}?schema=other",
+        "nats": f"{there}?stream=other",
+    }
+    return request.getfixturevalue(source), others[target]
 
 
 def store_at(url: str) -> Copyable:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from turnlane.backends.grouped import GroupedBackend
+from turnlane.backends.nats.contents import NatsContents
 from turnlane.backends.nats.link import FAILURES
 from turnlane.backends.nats.shelf import FORGOTTEN
-from turnlane.backends.nats.store import VERSION, NatsStore, explain
+from turnlane.backends.nats.store import NatsStore, explain
 from turnlane.backends.nats.target import Target
 from turnlane.backends.nats.views import NatsViews
 from turnlane.backends.reader import Reader
@@ -92,19 +93,30 @@ class NatsBackend(GroupedBackend):
         return await self._read(lambda _: self._store.forget(messages_before, events_before))
 
     async def schema_version(self) -> int:
-        """Of the records; 0 if there is no stream yet."""
-        store = NatsStore(self.target, self._clock, self._idle_after_ms, lambda: None)
+        return await asyncio.to_thread(self.version)
 
-        def look() -> int:
-            try:
-                store.link.connect()
-                return VERSION if store.stream_info() is not None else 0
-            except FAILURES as error:
-                raise explain(error, self.target) from error
-            finally:
-                store.close()
+    def version(self) -> int:
+        return self._once(NatsStore.version)
 
-        return await asyncio.to_thread(look)
+    def migrate(self) -> None:
+        self._once(NatsStore.make_stream)
+
+    def contents(self) -> NatsContents:
+        return NatsContents(self.target, self._new_store())
+
+    def _new_store(self) -> NatsStore:
+        return NatsStore(self.target, self._clock, self._idle_after_ms, lambda: None)
+
+    def _once(self, work: Callable[[NatsStore], T]) -> T:
+        """On a connection of its own."""
+        store = self._new_store()
+        try:
+            store.link.connect()
+            return work(store)
+        except FAILURES as error:
+            raise explain(error, self.target) from error
+        finally:
+            store.close()
 
     async def server_settings(self) -> Mapping[str, str]:
         """What `doctor` judges: whether what is acknowledged is also safe."""

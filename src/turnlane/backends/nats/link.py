@@ -44,6 +44,7 @@ NAME_LETTERS = 8
 BATCH_MAX = 1000
 """Records of one atomic batch, at most; a limit of the server."""
 
+MESSAGE_ID = "Nats-Msg-Id"
 WRONG_LAST_SEQUENCE = {10071, 10164}
 DUPLICATE_IN_BATCH = 10201
 BUSY = {10158, 10176, 10210, 10203, 10199}
@@ -68,7 +69,7 @@ class Write:
         if self.after is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(self.after)
         if self.id is not None:
-            headers["Nats-Msg-Id"] = self.id
+            headers[MESSAGE_ID] = self.id
         if self.replaces:
             headers["Nats-Rollup"] = "sub"
         return headers
@@ -81,6 +82,8 @@ class Stored:
     subject: str
     seq: int
     payload: bytes
+    id: str | None = None
+    """Under which it was written, where several were read at once."""
 
 
 class Refused(Exception):
@@ -121,6 +124,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
         self._client: Client | None = None
         self._batches = 0
+        self._called_mine: set[str] = set()
         self._me = SystemClock().token()[:NAME_LETTERS]
 
     # The thread
@@ -293,6 +297,24 @@ class Link:
         """To the other processes. It may be lost."""
         asyncio.run_coroutine_threadsafe(self.client.publish(f"{self._prefix}-hint", payload), self._loop)
 
+    def is_alone(self, subject: str) -> bool:
+        """Whether no other connection calls this subject its own. From now on this one does, until it is closed."""
+        return self.wait_for(self._is_alone(subject))
+
+    async def _is_alone(self, subject: str) -> bool:
+        async def answer(message: Msg) -> None:
+            await message.respond(b"")
+
+        if subject not in self._called_mine:
+            self._called_mine.add(subject)
+            await self.client.subscribe(subject, cb=answer)
+            await self.client.flush(CONNECT_SECONDS_MAX)
+        try:
+            await self.client.request(subject, timeout=ANSWER_SECONDS_MAX)
+        except NoRespondersError:
+            return True
+        return False
+
     # Reading
 
     def last(self, subjects: Sequence[str]) -> dict[str, Stored]:
@@ -325,7 +347,9 @@ class Link:
         found: list[Stored] = []
         async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
             headers = message.headers or {}
-            found.append(Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data))
+            found.append(
+                Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, headers.get(MESSAGE_ID))
+            )
         return found
 
     async def _answers(self, subject: str, body: Mapping[str, Any]) -> AsyncIterator[Msg]:
@@ -436,7 +460,8 @@ def _judged(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _delivered(message: Msg) -> Stored:
-    return Stored(message.subject, message.metadata.sequence.stream, message.data)
+    id_ = message.headers.get(MESSAGE_ID) if message.headers else None
+    return Stored(message.subject, message.metadata.sequence.stream, message.data, id_)
 
 
 def milliseconds(stamp: str) -> int:

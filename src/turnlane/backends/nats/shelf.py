@@ -37,6 +37,7 @@ class Subjects:
         self.events = f"{prefix}.e"
         self._conversation = f"{prefix}.c."
         self._ids = f"{prefix}.i."
+        self.all_ids = f"{prefix}.i.*"
         self._policy = f"{prefix}.p."
         self._other = f"{prefix}.g."
         self.others = f"{prefix}.g.>"

@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from turnlane.backends.copying import refuse_unfinished
 from turnlane.backends.nats.codec import Policies, decode, encode, message_id
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import (
@@ -142,7 +143,7 @@ class NatsStore:
     def open(self) -> None:
         try:
             self.link.connect()
-            self._make_stream()
+            self.make_stream()
             self._start()
         except FAILURES as error:
             self.link.close()
@@ -151,7 +152,7 @@ class NatsStore:
             self.link.close()
             raise
 
-    def _make_stream(self) -> None:
+    def make_stream(self) -> None:
         stream = self._target.stream
         if self.link.server_version < SERVER_MIN:
             there, needed = (".".join(map(str, version)) for version in (self.link.server_version, SERVER_MIN))
@@ -159,7 +160,7 @@ class NatsStore:
         info = self.stream_info()
         if info is None:
             try:
-                info = self.link.api(f"STREAM.CREATE.{stream}", self._stream_config())
+                info = self.link.api(f"STREAM.CREATE.{stream}", self.stream_config())
             except ServerError as error:
                 if error.code in NOT_ENOUGH_PEERS:
                     wanted = f"replicas={self._target.replicas} needs as many servers in one cluster"
@@ -167,7 +168,8 @@ class NatsStore:
                 info = self.stream_info()
                 if info is None:
                     raise
-        found = int(info["config"].get("metadata", {}).get("turnlane", 0))
+        found = _version_of(info)
+        refuse_unfinished(found)
         if found > VERSION:
             raise SchemaMismatch(
                 f"the stream's records are of version {found}, this code knows {VERSION}; install a newer turnlane"
@@ -177,6 +179,11 @@ class NatsStore:
                 f"{self._target.name}: the stream {stream} is not Turnlane's; choose another with ?stream="
             )
 
+    def version(self) -> int:
+        """Of the records; 0 if there is no stream yet, and negative while everything is copied into it."""
+        info = self.stream_info()
+        return 0 if info is None else _version_of(info)
+
     def stream_info(self) -> dict[str, Any] | None:
         try:
             return self.link.api(f"STREAM.INFO.{self._target.stream}")
@@ -185,7 +192,7 @@ class NatsStore:
                 return None
             raise
 
-    def _stream_config(self) -> dict[str, Any]:
+    def stream_config(self) -> dict[str, Any]:
         return {
             "name": self._target.stream,
             "subjects": [self.subjects.everything],
@@ -214,13 +221,16 @@ class NatsStore:
         if digest is None:
             self.shelf.learn(stored)
 
-    def last_seq(self) -> int:
+    def existing_stream(self) -> dict[str, Any]:
         info = self.stream_info()
         if info is None:
             raise BackendError(
                 f"{self._target.name}: the stream is gone; restore it, or start anew with `turnlane migrate`"
             )
-        last: int = info["state"]["last_seq"]
+        return info
+
+    def last_seq(self) -> int:
+        last: int = self.existing_stream()["state"]["last_seq"]
         return last
 
     # Time
@@ -317,20 +327,24 @@ class NatsStore:
         return here
 
     def _replay(self, here: Conversation, since: int, until: int) -> None:
-        """Apply its records from `since` on, but for the last one.
+        """Apply its records from `since` on, but for the last one."""
+        for page in self.pages(self.subjects.conversation(here.key), since, until):
+            for stored in page:
+                if stored.seq < until:
+                    here.apply(decode(stored.payload), stored.seq, self.policies)
+
+    def pages(self, subject: str, since: int, until: int) -> Iterator[Sequence[Stored]]:
+        """The records of a subject from one to another that is known to be there, and perhaps some more.
 
         Any replica may answer, and may be behind. It has all that is before whatever it has; so once it shows the last
         one, nothing is missing.
         """
-        subject, seq = self.subjects.conversation(here.key), since
+        seq = since
         patience = self._real.monotonic() + REPLICA_SECONDS_MAX
-        while True:
+        while seq <= until:
             page = self.link.following(subject, seq, PAGE)
-            for stored in page:
-                if stored.seq >= until:
-                    return
-                here.apply(decode(stored.payload), stored.seq, self.policies)
             if page:
+                yield page
                 seq = page[-1].seq + 1
             elif self._real.monotonic() > patience:
                 raise TimeoutError("a replica is behind the others; look at its server")
@@ -378,7 +392,7 @@ class NatsStore:
 
     def _store_units(self, units: Sequence[Unit], rows: NatsRows) -> None:
         writes = [write for unit in units for write in unit.writes]
-        self._check_sizes(writes)
+        self.check_sizes(writes)
         try:
             last = self.link.write(writes)
         except Refused as error:
@@ -396,7 +410,7 @@ class NatsStore:
             last = stored
         self._conclude(units, last - len(writes) + 1, last)
 
-    def _check_sizes(self, writes: Sequence[Write]) -> None:
+    def check_sizes(self, writes: Sequence[Write]) -> None:
         most = self.link.max_payload
         for write in writes:
             if len(write.payload) > most - 1024:
@@ -476,18 +490,16 @@ class NatsStore:
         """`likely`: the conversation in which the message is said to be."""
         stored = self.link.record(seq)
         forgotten = self._forgotten[0]
-        if stored is None:
-            kept = None if likely is None else self._ids_kept(likely).get(origin[1])
-            if likely is not None and kept is not None and kept[1] >= forgotten:
-                return likely, kept[0]
-            return GONE if not forgotten or seq >= self._stored_before(forgotten) else None
-        key = self.subjects.key(stored.subject)
-        if key is None:
-            return None
-        for message in self.load_whole(key).messages.values():
-            if (message.channel, message.origin_id) == origin and message.accepted_at >= forgotten:
-                return key, message.seq
-        return None
+        key = likely if stored is None else self.subjects.key(stored.subject)
+        if key is not None and stored is not None:
+            for message in self.load_whole(key).messages.values():
+                if (message.channel, message.origin_id) == origin and message.accepted_at >= forgotten:
+                    return key, message.seq
+        kept = None if key is None else self._ids_kept(key).get(origin[1])
+        if key is not None and kept is not None and kept[1] >= forgotten:
+            return key, kept[0]
+        is_gone = stored is None and (not forgotten or seq >= self._stored_before(forgotten))
+        return GONE if is_gone else None
 
     # Forgetting
 
@@ -621,6 +633,10 @@ async def throwaway_stream(url: str) -> AsyncIterator[str]:
         await asyncio.to_thread(link.api, f"STREAM.DELETE.{name}")
     finally:
         await asyncio.to_thread(link.close)
+
+
+def _version_of(info: Mapping[str, Any]) -> int:
+    return int(info["config"].get("metadata", {}).get("turnlane", 0))
 
 
 def _cut(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:

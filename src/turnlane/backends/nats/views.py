@@ -204,8 +204,9 @@ class NatsViews:
         at = record["at"]
         if at < self._store.events_forgotten_before:
             return []
+        number = record.get("n", stored.seq)  # what was copied keeps the number that it had
         return [
-            StoredEvent(stored.seq * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
+            StoredEvent(number * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
             for place, noted in enumerate(record.get("e", ()))
         ]
 
