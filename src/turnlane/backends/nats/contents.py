@@ -113,8 +113,10 @@ class NatsContents:
                     yield what, rows
 
     def _journal(self, since: int) -> Iterator[Piece]:
-        last = max((each.seq for each in self._link.last([self._subjects.everything]).values()), default=0)
-        for page in self._store.pages(self._subjects.everything, 1, last):
+        """Facts are told in the records of what they are about, but for those that were copied here."""
+        subject = self._subjects.events if self._made else self._subjects.everything
+        last = max((each.seq for each in self._link.last([subject]).values()), default=0)
+        for page in self._store.pages(subject, 1, last):
             dated = [each for each in page if self._subjects.is_dated(each.subject)]
             records = [(each.seq, decode(each.payload)) for each in dated]
             rows = [

@@ -42,14 +42,10 @@ COLUMNS = {
 }
 """As codec.py has them in its rows."""
 
-_BEGAN = "(SELECT key, min(id) AS began FROM lane GROUP BY key) AS first ON first.key = l.key"
-_LANES = (
-    f"SELECT {', '.join(f'l.{name}' for name in COLUMNS['lane'].split(', '))} "
-    f"FROM lane AS l JOIN {_BEGAN} ORDER BY first.began, l.kind"
-)
+_LANES = f"SELECT {COLUMNS['lane']}, min(id) OVER (PARTITION BY key) AS began FROM lane ORDER BY began, kind"
 _ORIGINS = (
-    "SELECT l.key, o.origin_id, o.seq, o.at "
-    f"FROM origin AS o JOIN lane AS l ON l.id = o.lane JOIN {_BEGAN} ORDER BY first.began"
+    "SELECT l.key, o.origin_id, o.seq, o.at FROM origin AS o "
+    "JOIN (SELECT id, key, min(id) OVER (PARTITION BY key) AS began FROM lane) AS l ON l.id = o.lane ORDER BY l.began"
 )
 
 _facts = msgspec.json.Decoder(list[list[Any]]).decode

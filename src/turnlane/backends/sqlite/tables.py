@@ -11,6 +11,9 @@ from turnlane.backends.sql.database import Row
 from turnlane.backends.sqlite import file, schema
 from turnlane.backends.sqlite.queries import SQL
 
+CACHE_KIBIBYTES = 16384
+"""Of the file, and of each of the two things that are sorted."""
+
 
 class SqliteTables:
     sql = SQL
@@ -20,6 +23,9 @@ class SqliteTables:
         self._location = location
         with self._explained():
             self.connection = file.connect(location, unfinished=True)
+            # What has to be sorted may be much.
+            self.connection.execute("PRAGMA temp_store = FILE")
+            self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
