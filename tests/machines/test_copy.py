@@ -78,9 +78,11 @@ def sqlite(tmp_path: Path) -> str:
 
 
 KINDS = ("sqlite", "postgres", "nats")
+ALL = [f"{source} to {target}" for source in KINDS for target in KINDS]
+"""The other tests take some: each kind is a source there, and a target."""
 
 
-@pytest.fixture(params=[f"{source} to {target}" for source in KINDS for target in KINDS])
+@pytest.fixture(params=["sqlite to postgres", "postgres to nats", "nats to sqlite", "nats to nats"])
 def both(request: pytest.FixtureRequest) -> tuple[str, str]:
     source, _, target = request.param.partition(" to ")
     there = str(request.getfixturevalue(target))
@@ -136,7 +138,7 @@ class Disturbs:
 # The same
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("both", "seed"), [(both, seed) for seed, both in enumerate(ALL)], indirect=["both"])
 async def test_a_store_is_moved_in_the_middle_of_its_work_and_nobody_can_tell(
     both: tuple[str, str], opens: Opens, clock: VirtualClock, seed: int
 ) -> None:
