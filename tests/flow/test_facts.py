@@ -20,8 +20,9 @@ from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
 INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
-TOLD_BY_THE_SERVER = {
+TOLD_BY_OTHERS = {
     "store.waiting",
+    "store.copied",
     "server.ready",
     "server.draining",
     "hook.received",
@@ -55,7 +56,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _moved(world)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
-    assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_THE_SERVER
+    assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_OTHERS
 
 
 async def test_what_was_told_is_what_was_stored(world: World, backend: Backend) -> None:
