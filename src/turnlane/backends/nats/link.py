@@ -132,6 +132,11 @@ class Link:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # A client that loses its connection while it is being made leaves tasks, of which asyncio would complain.
+        if left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
