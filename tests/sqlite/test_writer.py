@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +211,35 @@ async def test_who_waits_when_the_backend_is_closed_is_told(opens: Opens) -> Non
     await store.close()
     with pytest.raises(BackendUnavailable, match="closed"):
         await claim
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("the disk is gone"), RuntimeError("unforeseen")])
+async def test_a_look_that_fails_is_repeated_now_and_then_until_who_waits_is_served(
+    store: SqliteBackend, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await store.join("worker", TERM_MS)
+    await store.accept(
+        [Arrival(arrival("alice", "m-1").message, replace(AT_ONCE, debounce_ms=1_000, max_wait_ms=1_000))]
+    )
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    assert (await store.lanes())[0].state == "gathering"
+    looks: list[float] = []
+    looked, loop, look = asyncio.Event(), asyncio.get_running_loop(), store._store.next_due
+
+    def fail_at_first(kinds: Iterable[Kind]) -> int | None:
+        looks.append(loop.time())
+        if len(looks) <= 5:
+            raise error
+        loop.call_soon_threadsafe(looked.set)
+        return look(kinds)
+
+    monkeypatch.setattr(store._store, "next_due", fail_at_first)
+    clock.advance(1_000)
+    async with asyncio.timeout(20):
+        await looked.wait()
+        (lease,) = await claim
+    assert lease.key == "desk/alice"
+    assert looks[4] - looks[1] >= 3 * 0.9 * store._store.poll_seconds
 
 
 async def test_what_was_submitted_before_the_close_is_stored(opens: Opens) -> None:

@@ -245,8 +245,9 @@ class Writer:
             if not self._waiting:
                 return False
             self._look_ahead()
-        except self._trouble:
-            # The next call will meet the same trouble and report it; a look that fails costs only latency.
+        # As below, this thread must not end: the next call will meet the same trouble and report it.
+        except Exception:  # noqa: BLE001
+            self._next_due = None  # whatever was due still is, but is looked for no more often than others' work
             return False
         return self._next_due is not None and self._next_due <= self._store.now()
 
@@ -276,8 +277,7 @@ class Writer:
         soon = self._store.now() + int(self._store.poll_seconds * 1000)
         try:
             self._look_ahead()
-        except self._trouble:
-            # As above: the next call reports it.
+        except Exception:  # noqa: BLE001 - as above: the next call reports it
             self._next_due = soon
         if self._next_due is not None:
             held = soon if self._next_due <= self._store.now() else 0
