@@ -160,6 +160,7 @@ async def test_idle_lanes_cost_no_memory(tmp_path: Path, clock: VirtualClock) ->
             clock.advance(60_000)
             await world.say("witness", "time passes")
             await world.settled()
+            await world.backend.reap()  # answered only when whoever sent the last one has heard that it is settled
             after.append(_objects())
         await world.say("user-0", "still me")
         await world.settled()
