@@ -294,6 +294,20 @@ def test_a_reply_waits_for_its_sending_and_for_the_one_before_it() -> None:
     assert explained("site:m-2")["outcome"] == "answered"
 
 
+def test_a_reply_waits_for_its_account_until_a_time() -> None:
+    async def story(life: Life) -> None:
+        for name in ("alice", "bob"):
+            await life.say(f"site/{name}", "hi", id=name)
+            await life.end(Replied(Reply(f"re {name}")))
+        await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="429", holds_account=True), Kind.OUT)
+
+    lived(story)
+    assert explained("site:alice")["waits"]["reason"] == "retry"
+    waits = explained("site:bob")["waits"]
+    assert (waits["reason"], waits["since"] < waits["until_at"]) == ("rate", True)
+    assert waits["text"].startswith("nothing is sent for site until then: its rate is used up, or the platform asked")
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [

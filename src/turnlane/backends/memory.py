@@ -41,6 +41,7 @@ from turnlane.model.view import (
     Story,
     TurnView,
     WorkerView,
+    held_until,
 )
 
 T = TypeVar("T")
@@ -486,6 +487,7 @@ class MemoryBackend:
             sessions={agent: session for (key, agent), session in rows.sessions.items() if key == conversation},
             outcomes={seq: outcome for (key, seq), outcome in rows.outcomes.items() if key == conversation},
             questions=tuple(await self.questions(conversation, limit=limit)),
+            held_until=held_until(lanes, rows.holds(), now),
         )
 
     async def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:

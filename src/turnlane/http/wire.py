@@ -12,8 +12,8 @@ import msgspec
 from turnlane.model.lane import Kind
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TIME_NAMES = frozenset({"at", "since", "alive_until", "worker_alive_until", "paused_until", "until"})
-"""Names of times that do not end in `_at`."""
+TIME_NAMES = frozenset({"at", "since", "until"})
+"""So is what ends in `_at` or `_until`."""
 
 encode = msgspec.json.Encoder().encode
 
@@ -38,7 +38,7 @@ def plain(value: object, name: str = "") -> Any:
 
 
 def is_time(name: str) -> bool:
-    return name.endswith("_at") or name in TIME_NAMES
+    return name.endswith(("_at", "_until")) or name in TIME_NAMES
 
 
 def rfc3339(milliseconds: int) -> str:

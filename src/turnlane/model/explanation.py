@@ -40,7 +40,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
 
-Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "paused", "parked"]
+Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "rate", "paused", "parked"]
 
 
 @value
@@ -84,7 +84,7 @@ def explain(story: Story, seq: int, *, workers_live: int, pauses: Pauses | None 
         return None
     told = _Told(story, message)
     waits = told.waits()
-    if waits is not None and waits.reason == "worker":
+    if waits is not None and waits.reason in {"worker", "rate"}:
         waits = _held_up(waits, told.waiting_lane, pauses) if workers_live else _without_worker(waits)
     return Explanation(
         message=message,
@@ -233,6 +233,10 @@ class _Told:
         if lane.awaits is not None:
             text = f"{behind}it is left to a worker on {lane.awaits}, which holds its session; then anybody takes it"
             return Wait("machine", text, lane.due_at, lane.awaits_until)
+        if lane.kind is Kind.OUT and self.story.held_until is not None:
+            why = "its rate is used up, or the platform asked for patience"
+            text = f"{behind}nothing is sent for {channel_of(lane.conversation)} until then: {why}"
+            return Wait("rate", text, lane.due_at, self.story.held_until)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
 
     def _open_question(self, lane: LaneView) -> QuestionView | None:
@@ -246,7 +250,7 @@ def steering_command(verb: str, lane: LaneView) -> str:
 
 
 def _without_worker(wait: Wait) -> Wait:
-    return replace(wait, text="no worker is running", next="turnlane run")
+    return Wait("worker", "no worker is running", wait.since, next="turnlane run")
 
 
 def _held_up(wait: Wait, lane: LaneView, pauses: Pauses | None) -> Wait:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field
 from typing import Literal
 
@@ -271,6 +271,14 @@ class Story:
     outcomes: Mapping[int, MessageOutcome] = field(default_factory=dict)
     """Of messages that are in no turn, by their place. The others have that of the last turn whose range holds them."""
     questions: tuple[QuestionView, ...] = ()
+    held_until: int | None = None
+    """Until then nothing is sent for its account: so its rate says, or its platform, which asked for patience."""
+
+
+def held_until(lanes: Iterable[Lane], holds: Mapping[str, int], now: int) -> int | None:
+    """Of a conversation with these lanes, where accounts are held until these times."""
+    until = max((holds.get(lane.policy.tenant, 0) for lane in lanes if lane.kind is Kind.OUT), default=0)
+    return until if until > now else None
 
 
 @value

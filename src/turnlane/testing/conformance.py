@@ -1069,8 +1069,12 @@ class BackendConformance:
         for lease in await backend.claim(worker, Kind.TURN, most=2):
             await backend.commit(lease, answer(["one", "two"]))
         first, second = await backend.claim(worker, Kind.OUT, most=2)
-        await backend.commit(first, RetryLater(clock.now() + 60_000, "429", holds_account=True))
+        until = clock.now() + 60_000
+        await backend.commit(first, RetryLater(until, "429", holds_account=True))
         assert (await backend.commit(second, Delivered(), take_next=True)).next is None
+        story = await backend.story(BOB)
+        assert story is not None
+        assert story.held_until == until
 
     # Sessions --------------------------------------------------------------------------------------------------------
 

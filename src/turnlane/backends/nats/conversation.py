@@ -29,7 +29,7 @@ from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
-from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView
+from turnlane.model.view import AttemptView, DeliveryView, LaneView, Story, TurnView, held_until
 
 Record = dict[str, Any]
 
@@ -233,7 +233,7 @@ class Conversation:
         places = range(turn.first, turn.last + 1)
         return tuple(self.messages[seq] for seq in places if seq not in self.outcomes and seq in self.messages)
 
-    def story(self, limit: int, now: int) -> Story:
+    def story(self, limit: int, now: int, holds: Mapping[str, int]) -> Story:
         lanes = [self.lanes[kind] for kind in (TURN, OUT, TICK) if kind in self.lanes]
         return Story(
             conversation=self.key,
@@ -245,6 +245,7 @@ class Conversation:
             sessions=dict(self.sessions),
             outcomes=dict(sorted(self.outcomes.items())[-limit:]),
             questions=tuple(question for _, question in sorted(self.questions.items()))[-limit:],
+            held_until=held_until(lanes, holds, now),
         )
 
     def answered(self, place: tuple[int, int], answer: Answer, at: int) -> QuestionView:

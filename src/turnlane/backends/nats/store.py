@@ -604,11 +604,16 @@ class NatsStore:
 
     # Waiting
 
+    @property
+    def holds(self) -> Mapping[str, int]:
+        """Until when nothing is sent for an account."""
+        held: Mapping[str, int] = self.shelf.values.get(self.subjects.other("holds"), ({}, 0))[0]
+        return held
+
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         self.catch_up()
-        held = self.shelf.values.get(self.subjects.other("holds"), ({}, 0))[0]
         dues = [
-            max(line[0][0], held.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
+            max(line[0][0], self.holds.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
             for kind in kinds
             for queue, line in self.shelf.due[kind].items()
         ]

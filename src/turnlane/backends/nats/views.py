@@ -70,7 +70,7 @@ class NatsViews:
 
     def story(self, conversation: str, limit: int, now: int) -> Story | None:
         here = self._whole(conversation)
-        return here.story(limit, now) if here.lanes else None
+        return here.story(limit, now, self._store.holds) if here.lanes else None
 
     def place_of(self, channel: str, origin_id: str) -> tuple[str, int] | None:
         return self._store.find_origin((channel, origin_id))

@@ -26,6 +26,7 @@ from turnlane.model.view import (
     StoredEvent,
     Story,
     WorkerView,
+    held_until,
 )
 
 LANES_PAGE = 1000
@@ -85,6 +86,7 @@ class SqlViews:
             questions=tuple(
                 codec.question_from(row, conversation) for row in self._latest("view_questions", turn_id, limit)
             ),
+            held_until=held_until(lanes, dict(self._execute(self._sql["holds"]).fetchall()), now),
         )
 
     def _latest(self, name: str, lane: int, limit: int) -> list[Row]:
