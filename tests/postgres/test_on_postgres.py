@@ -11,10 +11,11 @@ import pytest
 from tests.sqlite.arrivals import arrival
 
 from turnlane.backends.base import open_backend
-from turnlane.backends.postgres import PostgresBackend
+from turnlane.backends.postgres import PostgresBackend, connection
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.store import PostgresStore
 from turnlane.errors import BackendUnavailable, InvalidSettings
+from turnlane.testing.servers import Postgres
 
 TERM_MS = 60_000
 
@@ -83,6 +84,50 @@ async def test_the_tables_may_be_made_by_several_at_once_and_in_a_schema_of_thei
     await backends[0].accept([arrival("alice", "m-1")])
     assert [lane.conversation for lane in await backends[1].lanes()] == ["desk/alice"]
     await asyncio.gather(*(backend.close() for backend in backends))
+
+
+class Relay:
+    """A network between a process and its server that loses what is connected, and tells nobody."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._lost = asyncio.Event()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        lost = self._lost
+        await asyncio.gather(self._pass_on(reader, server_writer, lost), self._pass_on(server_reader, writer, lost))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
+        while data := await reader.read(65_536):
+            if not lost.is_set():
+                writer.write(data)
+        writer.close()
+
+    def lose_all(self) -> None:
+        self._lost.set()
+        self._lost = asyncio.Event()
+
+
+async def test_a_connection_on_which_nobody_answers_any_more_is_given_up_for_another(
+    postgres: str, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the machine of the server is gone, and another has taken its address."""
+    monkeypatch.setattr(connection, "STATEMENT_SECONDS_MAX", 0.5)
+    relay = Relay(postgres_server.port)
+    async with await asyncio.start_server(relay.connected, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        store = open_backend(f"{postgres.replace(str(postgres_server.port), str(port))}?notify=false")
+        await store.open()
+        await store.accept([arrival("alice", "m-1")])
+        assert len(await store.lanes()) == 1
+        relay.lose_all()
+        for verb in (store.accept([arrival("bob", "m-2")]), store.lanes()):
+            with pytest.raises(BackendUnavailable):
+                await verb
+        assert [acceptance.verdict for acceptance in await store.accept([arrival("bob", "m-2")])] == ["accepted"]
+        assert len(await store.lanes()) == 2
+        await store.close()
 
 
 async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:

@@ -126,6 +126,10 @@ class BlockingConnection:
         """That it was closed may be learned only now, from what had arrived before this began."""
         try:
             return self._loop.run_until_complete(coroutine)
+        except (OSError, asyncpg.InternalClientError):
+            # Nobody may ever answer on it again, if its machine is gone; the next one may lead to another machine.
+            self.drop()
+            raise
         except asyncpg.InterfaceError as error:
             if self._connection is not None and self._connection.is_closed():
                 raise ConnectionError(LOST) from error
