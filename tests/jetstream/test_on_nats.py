@@ -6,7 +6,7 @@ import asyncio
 import gc
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,6 +258,8 @@ async def test_a_wrong_url_says_what_to_do(nats: str) -> None:
         f"{nats}?stream=a.b": "letters, digits",
         f"{nats}?tls_ca=/nowhere": "TLS files",
         f"{nats}?what=ever": "unknown option 'what'",
+        "nats://127.0.0.1:abc": "'127.0.0.1:abc' is no server",
+        "nats://[::1": "cannot be read",
     }.items():
         with pytest.raises(InvalidSettings, match=advice):
             await open_backend(wrong).open()
@@ -276,6 +278,41 @@ async def test_a_stream_of_somebody_else_is_left_alone(nats: str) -> None:
     with pytest.raises(BackendError, match="not Turnlane's"):
         await open_backend(nats).open()
     await client.close()
+
+
+# Here, too.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_server_that_is_cut_off_in_its_first_word_is_connected_to_again(
+    nats_server: Nats, opens: Opens
+) -> None:
+    """nats-py would end there."""
+    halves, streams = [False, True, True, False], list[asyncio.StreamWriter]()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        streams.append(writer)
+        if halves and halves.pop(0):
+            writer.write(b"INFO")
+            writer.close()
+            return
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
+        await asyncio.gather(pass_on(reader, server_writer), pass_on(server_reader, writer))
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as relay:
+        store = await opens(f"nats://127.0.0.1:{relay.sockets[0].getsockname()[1]}")
+        assert await accepted(store, arrival("alice", "m-1"))
+        streams[0].close()
+        async with asyncio.timeout(30):
+            while not await accepted(store, arrival("alice", "m-2")):
+                pass
+        assert not halves
+        await store.close()
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+    writer.close()
 
 
 @pytest.fixture

@@ -106,6 +106,7 @@ class ServerError(Exception):
         self.code = code
 
 
+CUT_SHORT = "the server was cut off in its first word"
 AUTHORIZATION_VIOLATION = "authorization violation"
 TROUBLE: tuple[type[Exception], ...] = (OSError, TimeoutError, FutureTimeout, asyncio.TimeoutError, NatsError)
 """The servers cannot be reached, or do not answer."""
@@ -123,6 +124,7 @@ class Link:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
         self._client: Client | None = None
+        self._connecting_anew: asyncio.Task[None] | None = None
         self._batches = 0
         self._called_mine: set[str] = set()
         self._me = SystemClock().token()[:NAME_LETTERS]
@@ -149,6 +151,11 @@ class Link:
     async def _connect(self) -> None:
         async def reconnected() -> None:
             self._on_reconnect()
+
+        async def disconnected() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.add_done_callback(self._connect_anew_if_it_failed)
 
         async def hint(message: Msg) -> None:
             self._on_hint(message.data)
@@ -179,6 +186,7 @@ class Link:
             ping_interval=PING_SECONDS,
             max_outstanding_pings=PINGS_LOST_MAX,
             error_cb=note,
+            disconnected_cb=disconnected,
             reconnected_cb=reconnected,
             **options,
         )
@@ -187,11 +195,27 @@ class Link:
             client = await _first(connecting, given_up)
         except (NoServersError, TimeoutError) as error:
             raise _worst([error, *errors]) from error
+        except ValueError as error:
+            raise ConnectionError(CUT_SHORT) from error
         # Somebody who is there gives a clear answer at once; from now on it is waited for.
         client.options["max_reconnect_attempts"] = -1
         self._client = client
         await client.subscribe(f"{self._prefix}-hint", cb=hint)
         await client.flush(CONNECT_SECONDS_MAX)
+
+    def _connect_anew_if_it_failed(self, reconnecting: asyncio.Task[Any]) -> None:
+        """nats-py ends for good where a server is cut off in its first word, and then nobody would connect again."""
+        if not reconnecting.cancelled() and isinstance(reconnecting.exception(), ValueError):
+            self._connecting_anew = asyncio.create_task(self._connect_anew())
+
+    async def _connect_anew(self) -> None:
+        while True:
+            try:
+                await self._connect()
+            except TROUBLE:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+            else:
+                return self._on_reconnect()
 
     def close(self) -> None:
         if self._thread.is_alive():
