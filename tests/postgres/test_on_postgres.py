@@ -137,3 +137,6 @@ async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:
         await open_backend(postgres.replace("postgres:", "postgres:wrong")).open()
     with pytest.raises(InvalidSettings, match="notify=true or notify=false"):
         open_backend(f"{postgres}?notify=perhaps")
+    for wrong in (f"{postgres}?sslmode=perhaps", "postgresql://postgres@127.0.0.1:abc/postgres"):
+        with pytest.raises(InvalidSettings, match="the URL cannot be used; change it"):
+            await open_backend(wrong).open()

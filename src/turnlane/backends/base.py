@@ -372,7 +372,10 @@ def open_backend(url: str, clock: Clock | None = None, *, idle_after_ms: int = 6
     """
     from turnlane.clock import SystemClock
 
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidSettings(f"the URL of the backend cannot be read; correct it ({error})") from error
     if scheme not in _MODULES:
         known = ", ".join(f"{name}://" for name in _MODULES)
         raise InvalidSettings(f"no backend for {url.partition(':')[0]!r}; use one of {known}")

@@ -39,6 +39,8 @@ class Target:
         self.dedupe_days = self._number("dedupe_days", options.pop("dedupe_days", str(DEDUPE_DAYS)), 3650)
         if not self.servers:
             raise InvalidSettings(f"{url!r} names no server; write nats://host:4222")
+        for server in self.servers:
+            _check(server)
         if not _NAME.fullmatch(self.stream):
             raise InvalidSettings(f"{self._shown}: stream={self.stream!r} must be up to 64 letters, digits, '-' or '_'")
         if options:
@@ -65,6 +67,15 @@ class Target:
         except (OSError, ssl.SSLError) as error:
             raise InvalidSettings(f"{self._shown}: the TLS files cannot be read ({error})") from error
         return context
+
+
+def _check(server: str) -> None:
+    try:
+        has_host = urlsplit(server).port != 0 and bool(urlsplit(server).hostname)
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise InvalidSettings(f"{_without_password(server)!r} is no server; write nats://host:4222")
 
 
 def _without_password(server: str) -> str:

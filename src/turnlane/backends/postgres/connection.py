@@ -56,7 +56,7 @@ class Target:
                 max_cached_statement_lifetime=0,
                 server_settings=settings,
             )
-        except asyncpg.ClientConfigurationError as error:
+        except ValueError as error:  # of the driver, too, which reads the rest of the URL
             raise InvalidSettings(f"{self.name}: the URL cannot be used; change it ({error})") from error
         return connection
 
