@@ -19,6 +19,10 @@ AT_ONCE_SECONDS_MAX = 8.0
 """A loaded machine needs some of them to start Python; whoever waits for the store needs more."""
 
 
+STOPPED_SECONDS_MAX = 25.0
+"""Less than the time that a drain may take: nothing is left to be finished."""
+
+
 @pytest.fixture(params=[Postgres, Nats])
 def stopped(request: pytest.FixtureRequest) -> Iterator[Postgres | Nats]:
     with request.param() as server:
@@ -117,6 +121,16 @@ async def test_a_signal_ends_the_wait_for_a_server_that_lets_one_in_and_says_not
         await somebody_came.wait()
         process.terminate()
         assert await process.ended(AT_ONCE_SECONDS_MAX / 2) == 0, process.last_words
+
+
+async def test_a_process_whose_server_is_away_can_be_stopped(site: Site, stopped: Postgres | Nats) -> None:
+    await asyncio.to_thread(stopped.start)
+    site.configure(top=f'backend = "{stopped.url}"', lease=30)
+    process = await site.start()
+    await process.said("worker.joined")
+    await asyncio.to_thread(stopped.stop)
+    process.terminate()
+    assert await process.ended(STOPPED_SECONDS_MAX) == 0, process.last_words
 
 
 async def test_a_process_started_while_another_program_locks_the_file_works_once_it_is_let_go(

@@ -249,7 +249,7 @@ class Link:
         return self.wait_for(self._api(path, body))
 
     async def _api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Asked again while nobody answers, as when a leader is elected: nothing here does harm if it is done twice."""
+        """Asked again while nobody answers but a server is there, as when a leader is elected. Twice does no harm."""
         payload = json.dumps(body).encode() if body is not None else b""
         until = self._loop.time() + PATIENCE_SECONDS
         while True:
@@ -257,7 +257,7 @@ class Link:
                 answer = await self.client.request(f"$JS.API.{path}", payload, timeout=ANSWER_SECONDS_MAX)
                 return _judged(json.loads(answer.data))
             except (NatsTimeout, NoRespondersError):
-                if self._loop.time() > until:
+                if self._loop.time() > until or not self.client.is_connected:
                     raise
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
 
