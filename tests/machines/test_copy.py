@@ -6,30 +6,27 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nats import connect
+from tests.machines.copies import NOBODY_IS_ALIVE, Opens, copied, said, store_at, sums
 from tests.sqlite.test_migrations import file_of_version_1
 
 import turnlane
-from turnlane.backends.base import Arrival, Backend, open_backend
+from turnlane.backends.base import Arrival, Backend
 from turnlane.backends.copying import (
     CONVERSATIONS as SOME,
 )
 from turnlane.backends.copying import (
     JOURNAL,
     TABLES,
-    Compared,
-    Copyable,
     Piece,
     Step,
     Sum,
-    Watcher,
     copy,
-    summed,
 )
 from turnlane.backends.sql.contents import SqlContents
 from turnlane.errors import BackendUnavailable, InvalidInput, NotFound, SchemaMismatch
@@ -42,8 +39,6 @@ from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.servers import Postgres
 from turnlane.testing.simulation.world import CONVERSATIONS, World
 
-NOBODY_IS_ALIVE = 10**15
-AT_ONCE = Policy(debounce_ms=0)
 ODD_TEXTS = [
     "",
     " ",
@@ -56,64 +51,8 @@ ODD_TEXTS = [
     "e\u0301",
 ]
 
-Opens = Callable[[str], Awaitable[Backend]]
-
-
-@pytest.fixture
-async def opens(clock: VirtualClock) -> AsyncIterator[Opens]:
-    async with AsyncExitStack() as stack:
-
-        async def opened(url: str) -> Backend:
-            backend = open_backend(url, clock)
-            await backend.open()
-            stack.push_async_callback(backend.close)
-            return backend
-
-        yield opened
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/store.db?synchronous=off"
-
-
 KINDS = ("sqlite", "postgres", "nats")
 ALL = [f"{source} to {target}" for source in KINDS for target in KINDS]
-"""The other tests take some: each kind is a source there, and a target."""
-
-
-@pytest.fixture(params=["sqlite to postgres", "postgres to nats", "nats to sqlite", "nats to nats"])
-def both(request: pytest.FixtureRequest) -> tuple[str, str]:
-    source, _, target = request.param.partition(" to ")
-    there = str(request.getfixturevalue(target))
-    others = {
-        "sqlite": there.replace("store.db", "other.db"),
-        "postgres": f"{there}?schema=other",
-        "nats": f"{there}?stream=other",
-    }
-    return request.getfixturevalue(source), others[target]
-
-
-def store_at(url: str) -> Copyable:
-    backend = open_backend(url)
-    assert isinstance(backend, Copyable)
-    return backend
-
-
-async def copied(
-    source: str, target: str, *, now: int = NOBODY_IS_ALIVE, watcher: Watcher | None = None
-) -> list[Compared]:
-    return await asyncio.to_thread(copy, store_at(source), store_at(target), now=now, watcher=watcher)
-
-
-async def sums(url: str) -> dict[str, Sum]:
-    """But of the journal, in which every copy is noted."""
-    found = await asyncio.to_thread(summed, store_at(url))
-    return {table: total for table, total in found.items() if table != JOURNAL}
-
-
-def said(origin_id: str, conversation: str = "site/alice", text: str = "hello", sent_at: int | None = None) -> Arrival:
-    return Arrival(Message("site", origin_id, conversation, "alice", text, sent_at=sent_at), AT_ONCE)
 
 
 async def seen(backend: Backend) -> tuple[list[Story | None], list[StoredEvent]]:
@@ -311,19 +250,46 @@ async def test_what_comes_in_meanwhile_is_not_left_behind_unnoticed(both: tuple[
     assert again.verdict == "duplicate"
 
 
-async def test_two_copies_into_one_database_are_not_mixed(sqlite: str, postgres: str, opens: Opens) -> None:
+@pytest.mark.parametrize("kind", ["postgres", "nats"])
+async def test_two_copies_into_one_store_are_not_mixed(
+    request: pytest.FixtureRequest, sqlite: str, kind: str, opens: Opens
+) -> None:
+    target = str(request.getfixturevalue(kind))
     before = await opens(sqlite)
     await before.accept([said("m-1")])
     refusals: list[pytest.ExceptionInfo[BackendUnavailable]] = []
 
     def another() -> None:
         with pytest.raises(BackendUnavailable, match="another copy into it is under way") as refused:
-            copy(store_at(sqlite), store_at(postgres), now=NOBODY_IS_ALIVE)
+            copy(store_at(sqlite), store_at(target), now=NOBODY_IS_ALIVE)
         refusals.append(refused)
 
-    assert all(table.equal for table in await copied(sqlite, postgres, watcher=Disturbs(another)))
+    assert all(table.equal for table in await copied(sqlite, target, watcher=Disturbs(another)))
     assert len(refusals) == 1
-    assert await sums(postgres) == await sums(sqlite)
+    assert await sums(target) == await sums(sqlite)
+
+
+async def test_a_stream_that_somebody_else_writes_to_meanwhile_is_never_used(
+    sqlite: str, nats: str, opens: Opens
+) -> None:
+    before = await opens(sqlite)
+    await before.accept([said(f"m-{place}", f"site/user-{place}") for place in range(500)])
+    await before.close()
+
+    def somebody_writes() -> None:
+        asyncio.run(publish(nats, "turnlane.c.site/somebody"))
+
+    with pytest.raises(BackendUnavailable, match=r"somebody else writes to it, too.*run the same command again"):
+        await copied(sqlite, nats, watcher=Disturbs(somebody_writes))
+    with pytest.raises(SchemaMismatch, match="not finished"):
+        await opens(nats)
+    assert all(table.equal for table in await copied(sqlite, nats))
+
+
+async def publish(url: str, subject: str) -> None:
+    client = await connect(url)
+    await client.jetstream().publish(subject, b"{}")
+    await client.close()
 
 
 async def test_a_copy_that_differs_is_never_used(

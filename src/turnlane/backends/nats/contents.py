@@ -313,8 +313,8 @@ class Log:
             self._write({}, id)
 
     def end(self, state: Record) -> None:
-        if self._size + len(encode(state)) > RECORD_BYTES:
-            self.cut()
+        """Apart from all rows, as the last record is never forgotten."""
+        self.cut()
         self._write(state, None)
 
     def _write(self, state: Record, id: str | None) -> None:
@@ -352,6 +352,7 @@ def _write_messages(log: Log, here: Conversation, whole: Whole) -> None:
             log.add("z", (delivery.seq, *settled))
             if settled[0] == "failed":
                 here.failed[delivery.seq] = seq
+    log.cut()
     add_messages(over=False)
     for delivery, settled in whole.deliveries:
         if settled == UNSETTLED:

@@ -492,9 +492,10 @@ class NatsStore:
         forgotten = self._forgotten[0]
         key = likely if stored is None else self.subjects.key(stored.subject)
         if key is not None and stored is not None:
-            for message in self.load_whole(key).messages.values():
-                if (message.channel, message.origin_id) == origin and message.accepted_at >= forgotten:
-                    return key, message.seq
+            messages = [each for each in self.load_whole(key).messages.values() if each.accepted_at >= forgotten]
+            places = [each.seq for each in messages if (each.channel, each.origin_id) == origin]
+            if places:
+                return key, max(places)
         kept = None if key is None else self._ids_kept(key).get(origin[1])
         if key is not None and kept is not None and kept[1] >= forgotten:
             return key, kept[0]
