@@ -133,4 +133,5 @@ class PostgresBackend(SqlBackend):
         if who != self._me:
             self._tell_of_a_change()
             if self._writer is not None:
+                self._store.believed.hear()
                 self._writer.poke()

@@ -44,7 +44,8 @@ class Target:
         """`by_index`: whatever the planner believes of tables nobody has analysed, rows are found by their keys."""
         settings = {"application_name": "turnlane"}
         if by_index and self.prepare:
-            settings |= dict.fromkeys(("enable_hashjoin", "enable_mergejoin", "enable_seqscan"), "off")
+            settings |= dict.fromkeys(("enable_hashjoin", "enable_mergejoin", "enable_seqscan", "jit"), "off")
+            settings["plan_cache_mode"] = "force_generic_plan"
         if self.schema is not None:
             settings["search_path"] = _quoted(self.schema)
         try:

@@ -2,8 +2,12 @@
 
 -- name: lanes_by_key
 -- The lanes that a group of calls is about, held until its end; always in the same order, so that nobody waits in a circle.
-SELECT * FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
+SELECT *, xmin FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
 ORDER BY id FOR UPDATE
+
+-- name: peek_lanes
+-- The same for whoever holds none of them, and finds out at last whether they are still as they were.
+SELECT *, xmin FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
 
 -- name: next_queue
 -- Each queue in which lanes are due at some time, and when first: one probe a queue, however long it is. Served by lane_due.
@@ -17,7 +21,7 @@ SELECT queue, due_at FROM found
 
 -- name: due_lanes
 -- The next page of a queue's due lanes, longest due first; those that somebody else holds just now are his. Served by lane_due.
-SELECT * FROM lane
+SELECT *, xmin FROM lane
 WHERE kind = $1 AND queue = $2 AND due_at IS NOT NULL AND due_at <= $3 AND (due_at, id) > ($4, $5)
 ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED
 
@@ -28,9 +32,6 @@ SELECT id, policy, more FROM lane WHERE owner IS NOT NULL AND kind = $1
 -- name: served
 SELECT tenant, served FROM tenant WHERE kind = $1
 
--- name: save_served
-INSERT INTO tenant VALUES ($1, $2, $3) ON CONFLICT (kind, tenant) DO UPDATE SET served = excluded.served
-
 -- name: holds
 SELECT account, until FROM hold
 
@@ -40,11 +41,11 @@ ON CONFLICT (account) DO UPDATE SET until = greatest(hold.until, excluded.until)
 
 -- name: lanes_of
 -- Served by lane_owner.
-SELECT * FROM lane WHERE owner = $1 ORDER BY id FOR UPDATE
+SELECT *, xmin FROM lane WHERE owner = $1 ORDER BY id FOR UPDATE
 
 -- name: lanes_of_the_dead
 -- Lanes whose owner is dead or unknown. Served by lane_owner.
-SELECT l.* FROM lane AS l WHERE l.owner IS NOT NULL
+SELECT l.*, l.xmin FROM lane AS l WHERE l.owner IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = l.owner AND w.live) ORDER BY l.id FOR UPDATE
 
 -- name: policies
@@ -56,35 +57,10 @@ INSERT INTO policy (text) VALUES ($1) ON CONFLICT (text) DO UPDATE SET text = ex
 -- name: next_lane_block
 SELECT nextval('lane_block')
 
--- name: insert_lane
-INSERT INTO lane VALUES (
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
-
--- name: move_lane
-UPDATE lane SET
-    next_seq = $1, done_seq = $2, claim_seq = $3, number = $4, attempt = $5, first_at = $6, ready_at = $7,
-    due_at = $8, owner = $9, epoch = $10, claimed_at = $11
-WHERE id = $12
-
--- name: set_lane
-UPDATE lane SET policy = $1, failures = $2, retry_at = $3, paused = $4, parked = $5, queue = $6, more = $7 WHERE id = $8
-
 -- name: origins
 -- Which of these ids came before, for one channel.
 SELECT o.origin_id, o.seq FROM origin AS o
 WHERE o.channel = $1 AND o.origin_id = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
-
--- name: insert_origin
-INSERT INTO origin (lane, seq, at, channel, origin_id) VALUES ($1, $2, $3, $4, $5)
-
--- name: insert_message
-INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-
--- name: insert_message_by
--- Somebody else than the person: seldom, so that the others carry one value less.
-INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: move_message
 UPDATE message SET seq = $3 WHERE lane = $1 AND seq = $2
@@ -117,28 +93,19 @@ ON CONFLICT (lane, agent) DO UPDATE SET
     reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
     machine = excluded.machine
 
--- name: continue_session
--- The handle stays, and with it the index on it.
-UPDATE session SET
-    turns = $1, input_tokens = $2, output_tokens = $3, cached_tokens = $4, reasoning_tokens = $5, updated_at = $6
-WHERE lane = $7 AND agent = $8
+-- name: know_handle
+INSERT INTO handle VALUES ($1, $2) ON CONFLICT DO NOTHING
 
 -- name: drop_sessions
 DELETE FROM session WHERE lane = $1
 
 -- name: twins
 -- Lanes to which the same agent gave the same handle. Served by session_twins.
-SELECT l.* FROM session AS s JOIN lane AS l ON l.id = s.lane
+SELECT l.*, l.xmin FROM session AS s JOIN lane AS l ON l.id = s.lane
 WHERE s.agent = $1 AND s.handle = $2 AND s.lane != $3 ORDER BY l.id FOR UPDATE OF l
 
 -- name: mark_shared
 UPDATE session SET shared = true WHERE agent = $1 AND handle = $2
-
--- name: insert_delivery
-INSERT INTO delivery VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', NULL, 0, 0, NULL, NULL, NULL)
-
--- name: insert_delivery_with_options
-INSERT INTO delivery VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', NULL, 0, 0, NULL, NULL, $11)
 
 -- name: insert_question
 INSERT INTO question VALUES ($1, $2, $3, $4, $5, $6, $7, NULL, NULL, NULL)
@@ -148,11 +115,6 @@ SELECT * FROM question WHERE lane = $1 AND turn = $2 AND number = $3
 
 -- name: answer_question
 UPDATE question SET answer = $1, answered_by = $2, answered_at = $3 WHERE lane = $4 AND turn = $5 AND number = $6
-
--- name: settle_delivery
-UPDATE delivery SET
-    state = $3, settled_at = $4, attempt = $5, epoch = $6, receipt = $7, cause = $8
-WHERE lane = $1 AND seq = $2
 
 -- name: delivery
 SELECT * FROM delivery WHERE lane = $1 AND seq = $2
@@ -172,17 +134,11 @@ JOIN delivery AS d ON d.lane = (batch ->> 0)::bigint AND d.seq = (batch ->> 1)::
 -- name: settled_delivery
 SELECT state, epoch FROM delivery WHERE lane = $1 AND seq = $2 AND state != 'queued'
 
--- name: insert_turn
-INSERT INTO turn VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-
 -- name: turn
 SELECT * FROM turn WHERE lane = $1 AND number = $2
 
 -- name: amend_turn
 UPDATE turn SET outcome = $3 WHERE lane = $1 AND number = $2
-
--- name: insert_attempt
-INSERT INTO attempt VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: attempt
 SELECT * FROM attempt WHERE lane = $1 AND epoch = $2
@@ -208,10 +164,6 @@ INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE S
 
 -- name: drop_setting
 DELETE FROM setting WHERE name = $1
-
--- name: insert_journal
-INSERT INTO journal (id, at, facts)
-VALUES ((SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, $1, $2)
 
 -- name: old_messages
 -- Settled messages older than the given time that no dead letter needs, a page at a time.
@@ -417,12 +369,6 @@ ORDER BY id DESC LIMIT 1
 -- Held until the end of the transaction, by all who ask for the same name.
 SELECT pg_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
 
--- name: insert_journal_and_notify
-WITH written AS (
-    INSERT INTO journal (id, at, facts)
-    VALUES ((SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, $1, $2) RETURNING 1)
-SELECT pg_notify($3, $4) FROM written
-
 -- name: now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
@@ -430,45 +376,104 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- As `lock`, for whoever would rather know than wait.
 SELECT pg_try_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
 
+-- name: learn_handles
+INSERT INTO handle SELECT DISTINCT agent, handle FROM session ON CONFLICT DO NOTHING
+
 -- name: skip_lane_blocks
 -- A block has $1 numbers, and begins with $1 times its own.
 SELECT setval('lane_block', (SELECT coalesce(max(id), 0) / $1::bigint + 1 FROM lane), false)
 
--- Statements of the same names without `_many`, for many rows in one: their parameters are columns.
+-- Parts of the one statement that writes what a group of calls decided. Their parameters are columns of many rows.
 
--- name: move_lane_many
+-- name: move_lane
+-- Only a lane that nobody has changed since it was read: its version is the transaction that wrote it last.
 UPDATE lane AS l SET
     next_seq = m.next_seq, done_seq = m.done_seq, claim_seq = m.claim_seq, number = m.number, attempt = m.attempt,
     first_at = m.first_at, ready_at = m.ready_at, due_at = m.due_at, owner = m.owner, epoch = m.epoch,
     claimed_at = m.claimed_at
 FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[],
-    $10::bigint[], $11::bigint[], $12::bigint[])
-    AS m (next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id)
-WHERE l.id = m.id
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::xid[])
+    AS m (next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id, version)
+WHERE l.id = m.id AND l.xmin = m.version RETURNING 1
 
--- name: insert_origin_many
+-- name: set_lane
+-- The same with what seldom changes.
+UPDATE lane AS l SET
+    next_seq = m.next_seq, done_seq = m.done_seq, claim_seq = m.claim_seq, number = m.number, attempt = m.attempt,
+    first_at = m.first_at, ready_at = m.ready_at, due_at = m.due_at, owner = m.owner, epoch = m.epoch,
+    claimed_at = m.claimed_at, policy = m.policy, failures = m.failures, retry_at = m.retry_at, paused = m.paused,
+    parked = m.parked, queue = m.queue, more = m.more
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[],
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::xid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::boolean[],
+    $18::boolean[], $19::text[], $20::text[])
+    AS m (
+        next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id, version,
+        policy, failures, retry_at, paused, parked, queue, more)
+WHERE l.id = m.id AND l.xmin = m.version RETURNING 1
+
+-- name: check_lane
+-- A lane that was only read: as it was then, and so until the end.
+SELECT 1 FROM lane AS l JOIN unnest($1::bigint[], $2::xid[]) AS m (id, version) ON l.id = m.id AND l.xmin = m.version
+ORDER BY l.id FOR UPDATE OF l
+
+-- name: check_worker
+-- One that was thought to be alive.
+SELECT 1 FROM worker WHERE id = ANY ($1::text[]) AND live
+
+-- name: check_holds
+-- Each hold only grows: if their sum is the same, they are.
+SELECT 1 WHERE (SELECT coalesce(sum(until), 0) FROM hold) = ($1::bigint[])[1]
+
+-- name: insert_lane
+INSERT INTO lane
+SELECT * FROM unnest(
+    $1::bigint[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
+    $18::boolean[], $19::boolean[], $20::text[], $21::text[])
+
+-- name: insert_origin
 INSERT INTO origin (lane, seq, at, channel, origin_id)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
 
--- name: insert_message_many
+-- name: insert_message
 INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments)
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
 
--- name: insert_turn_many
+-- name: insert_message_by
+-- Somebody else than the person: seldom, so that the others carry one value less.
+INSERT INTO message (lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role)
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[])
+
+-- name: insert_turn
 INSERT INTO turn
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
     $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])
 
--- name: insert_delivery_many
+-- name: insert_attempt
+INSERT INTO attempt
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[])
+
+-- name: insert_delivery
 INSERT INTO delivery
 SELECT d.*, 'queued', NULL::bigint, 0, 0, NULL, NULL, NULL FROM unnest(
     $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
     $10::bigint[]) AS d
 
--- name: settle_delivery_many
+-- name: insert_delivery_with_options
+INSERT INTO delivery
+SELECT d.lane, d.seq, d.id, d.kind, d.turn, d.part, d.parts, d.text, d.in_reply_to, d.queued_at,
+    'queued', NULL::bigint, 0, 0, NULL, NULL, d.options
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
+    $10::bigint[], $11::text[]) AS d (lane, seq, id, kind, turn, part, parts, text, in_reply_to, queued_at, options)
+
+-- name: settle_delivery
 UPDATE delivery AS d SET
     state = s.state, settled_at = s.settled_at, attempt = s.attempt, epoch = s.epoch, receipt = s.receipt, cause = s.cause
 FROM unnest(
@@ -476,7 +481,8 @@ FROM unnest(
     AS s (lane, seq, state, settled_at, attempt, epoch, receipt, cause)
 WHERE d.lane = s.lane AND d.seq = s.seq
 
--- name: continue_session_many
+-- name: continue_session
+-- The handle stays, and with it the index on it.
 UPDATE session AS s SET
     turns = c.turns, input_tokens = c.input_tokens, output_tokens = c.output_tokens, cached_tokens = c.cached_tokens,
     reasoning_tokens = c.reasoning_tokens, updated_at = c.updated_at
@@ -484,3 +490,29 @@ FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[])
     AS c (turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at, lane, agent)
 WHERE s.lane = c.lane AND s.agent = c.agent
+
+-- name: begin_session
+-- With a handle that nobody has had: else its name, below, is refused.
+INSERT INTO session
+SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::boolean[], $11::text[])
+ON CONFLICT (lane, agent) DO UPDATE SET
+    handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
+    machine = excluded.machine
+
+-- name: name_session
+INSERT INTO handle SELECT * FROM unnest($1::text[], $2::text[])
+
+-- name: save_served
+INSERT INTO tenant SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[])
+ON CONFLICT (kind, tenant) DO UPDATE SET served = excluded.served
+
+-- name: insert_journal
+INSERT INTO journal (id, at, facts)
+SELECT (SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, * FROM unnest($1::bigint[], $2::text[])
+
+-- name: notify
+SELECT pg_notify(channel, who) FROM unnest($1::text[], $2::text[]) AS n (channel, who)

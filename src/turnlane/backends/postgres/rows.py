@@ -1,25 +1,30 @@
-"""The rows of one open transaction on a server that others use at the same time."""
+"""The rows of one group of calls, on a server that others use at the same time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from turnlane.backends.sql.codec import NOTHING, StoredLane
+from turnlane.backends.postgres.queries import SQL
+from turnlane.backends.postgres.statement import columns, composed
+from turnlane.backends.rows import WorkerRow
+from turnlane.backends.sql import codec
+from turnlane.backends.sql.codec import StoredLane, to_text
 from turnlane.backends.sql.database import Connection, Row
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind
 from turnlane.model.policy import Queue
+from turnlane.model.session import Session
 
 LANES_PER_BLOCK = 1000
 SENDS = "sends"
-UPDATES = {"settle_delivery": slice(0, 2), "continue_session": slice(6, 8)}
-"""Where one row may be changed twice in a transaction, of which the last counts: the columns that name it."""
+LAST_COUNTS = {"settle_delivery": slice(0, 2), "save_served": slice(0, 2)}
+"""Where one row may be written twice in a group: the columns that name it."""
 
 
 class Again(Exception):
-    """What was decided rests on something that was learned too late: the same transaction once more will do."""
+    """What was decided rests on something that was learned too late: the same once more, with more care, will do."""
 
 
 class LaneIds:
@@ -36,32 +41,43 @@ class LaneIds:
         return self._next - 2
 
 
-def _repeats(rows: Sequence[Row], key: slice) -> bool:
-    return len({tuple(row[key]) for row in rows}) < len(rows)
-
-
 class PostgresRows(SqlRows):
-    """A lane is locked once it is read. Where a decision rests on more than lanes, whoever decides takes a lock."""
+    """A lane is locked once it is read. Where a decision rests on more than lanes, whoever decides takes a lock.
 
-    def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None) -> None:
+    `twins`: sessions may have begun with one handle just now. Otherwise that is left to the server to refuse.
+    """
+
+    def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None, twins: bool = False) -> None:
         super().__init__(*args)
         self._ids = ids
         self._notifies = notifies
         """The channel, and who we are."""
+        self._looks_for_twins = twins
         self._held: set[str] = set()
         self._knew_of_rates = self._policies.rated
+        self._sessions: dict[tuple[int, str], tuple[Session, bool]] = {}
+        """What this group saves of them, by lane and agent, and whether each begins with it."""
 
     def _hold(self, name: str) -> None:
         if name not in self._held:
             self._execute(self._sql["lock"], (name,))
             self._held.add(name)
 
+    # Lanes
+
+    def _lane_from(self, row: Row) -> StoredLane:
+        lane = super()._lane_from(row)
+        lane.version = row[-1]
+        return lane
+
     def _new_id(self, kind: Kind, key: str) -> int:
         turn = self.lane(TURN, key) if kind is OUT else None
         return self._ids.take(self._connection, self._sql) if turn is None else turn.id + 1
 
     def _due_queues_in_file(self, kind: Kind, now: int) -> Sequence[Queue]:
-        return [queue for queue, due_at in self._execute(self._sql["next_queue"], (kind,)) if due_at <= now]
+        queues = self._execute(self._sql["next_queue"], (kind,)).fetchall()
+        self._believed.learn_due(kind, min((due_at for _, due_at in queues), default=None))
+        return [queue for queue, due_at in queues if due_at <= now]
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """Limits hold for all machines: they count one after the other."""
@@ -79,27 +95,172 @@ class PostgresRows(SqlRows):
         if self._policies.rated and not self._knew_of_rates:
             raise Again
 
+    # Sessions
+
+    def save_session(self, lane: StoredLane, agent: str, session: Session, *, continues: bool) -> None:
+        place = (lane.id, agent)
+        _, begins = self._sessions.get(place, (session, False))
+        if not continues and self._looks_for_twins:
+            self._sessions.pop(place, None)
+            super().save_session(lane, agent, session, continues=False)
+            return
+        self._sessions[place] = (session, begins or not continues)
+        if lane.sessions is not None:
+            lane.sessions = {**lane.sessions, agent: session}
+            lane.shared = lane.shared if continues else lane.shared - {agent}
+
+    def _read_sessions(self, lanes: Iterable[StoredLane]) -> None:
+        """As the server has them, but for what this group says of them."""
+        missing = {lane.id: lane for lane in lanes if lane.sessions is None}
+        super()._read_sessions(missing.values())
+        for (id_, agent), (session, begins) in self._sessions.items():
+            if id_ in missing:
+                lane = missing[id_]
+                lane.sessions = {**(lane.sessions or {}), agent: session}
+                lane.shared = lane.shared - {agent} if begins else lane.shared
+
+    def drop_sessions(self, lane: StoredLane) -> None:
+        for place in [place for place in self._sessions if place[0] == lane.id]:
+            del self._sessions[place]
+        super().drop_sessions(lane)
+
     def _twins(self, lane: StoredLane, agent: str, handle: str) -> list[StoredLane]:
         """Two who begin with one handle, or go on with it, must see each other."""
         self._hold(f"session/{agent}/{handle}")
         return super()._twins(lane, agent, handle)
 
+    def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
+        """Whoever has begun with its handle just now, and took no lock, is waited for."""
+        self._execute(self._sql["know_handle"], (agent, session.handle))
+        super()._begin_session(lane, agent, session)
+
+    def _gather_sessions(self) -> None:
+        for (lane, agent), (session, begins) in self._sessions.items():
+            if begins:
+                self._writes["begin_session"].append(codec.new_session_row(lane, agent, session, shared=False))
+                self._writes["name_session"].append((agent, session.handle))
+            else:
+                self._writes["continue_session"].append(codec.continued_session_row(lane, agent, session))
+        self._sessions = {}
+        names = self._writes["name_session"]
+        if len(set(names)) < len(names):
+            raise Again
+
+    # Writing
+
     def flush(self, noted: Sequence[Noted]) -> None:
+        self._write_all(noted)
+        self._write("settle_messages", self._settlements)
+
+    def _write_all(self, noted: Sequence[Noted]) -> None:
         self._check_rates()
-        super().flush(noted)
+        self._gather_sessions()
+        self._gather_lanes()
+        if noted:
+            self._writes["insert_journal"].append((self.now, to_text(noted)))
+            if self._notifies is not None:
+                self._writes["notify"].append(self._notifies)
+        parts = {name: _last(name, rows) for name, rows in sorted(self._writes.items()) if rows}
+        if parts:
+            version = self._execute(*composed(parts)).fetchone()[0]
+            for lane in self.changed:
+                lane.version = version
+
+    def _gather_lanes(self) -> None:
+        for lane in self._added:
+            lane.steady = codec.steady_part(lane)
+            self._changed.pop(lane.id, None)
+        self._writes["insert_lane"] += [codec.new_lane_row(lane, self._policies) for lane in self._added]
+        moves = self._writes["move_lane"]
+        for _, lane in sorted(self._changed.items()):
+            moving, steady = (*codec.moving_columns(lane), lane.version), codec.steady_part(lane)
+            if steady == lane.steady:
+                moves.append(moving)
+            else:
+                lane.steady = steady
+                self._writes["set_lane"].append((*moving, *codec.steady_columns(lane, self._policies)))
 
     def _write(self, name: str, rows: Sequence[Row]) -> None:
-        """In one statement, where there is one for many. None of these may write one row twice."""
-        many = self._sql.get(f"{name}_many")
-        if many is None or len(rows) < 2 or (name in UPDATES and _repeats(rows, UPDATES[name])):
+        """At once. What has outcomes or is forgotten goes row by row; it is seldom, and rows are few."""
+        if name == "settle_messages" or name.startswith("forget_"):
             super()._write(name, rows)
-        else:
-            self._execute(
-                many, [[None if value is NOTHING else value for value in each] for each in zip(*rows, strict=True)]
-            )
+        elif rows:
+            self._execute(self._sql[name], columns(_last(name, rows)))
 
-    def _write_journal(self, facts: str) -> None:
-        if self._notifies is None:
-            super()._write_journal(facts)
-        else:
-            self._execute(self._sql["insert_journal_and_notify"], (self.now, facts, *self._notifies))
+
+def _last(name: str, rows: Sequence[Row]) -> Sequence[Row]:
+    key = LAST_COUNTS.get(name)
+    return rows if key is None else list({tuple(row[key]): row for row in rows}.values())
+
+
+class ReadStatements(dict[str, str]):
+    """Those that need no lock. Whoever asks for another one has to begin again, with more care."""
+
+    def __missing__(self, name: str) -> str:
+        raise Again(name)
+
+
+PEEKS = ReadStatements(
+    {
+        name: SQL[name]
+        for name in (
+            "messages_of_batches",
+            "deliveries_of_batches",
+            "sessions_of_lanes",
+            "settled_delivery",
+            "message_outcome",
+            "turn",
+            "attempt",
+            "question",
+            "worker",
+            "machine_is_live",
+            "setting",
+            "next_lane_block",
+        )
+    },
+    lanes_by_key=SQL["peek_lanes"],
+)
+
+
+class QuickRows(PostgresRows):
+    """Decides over what is remembered or read without a lock, then writes it in one statement if all of it is still so.
+
+    This is how nearly every group goes. The few that need a lock, or write something at once, begin again.
+    """
+
+    def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None) -> None:
+        super().__init__(*args, ids=ids, notifies=notifies)
+        self._sql = PEEKS
+        self._alive: set[str] = set()
+        self._noted: Sequence[Noted] = ()
+
+    def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """Nearly every message is new: the server refuses one that is not."""
+        self._origins.update(dict.fromkeys(wanted))
+
+    def worker(self, worker: str) -> WorkerRow | None:
+        row = super().worker(worker)
+        if row is not None and row.live:
+            self._alive.add(worker)
+        return row
+
+    def holds(self) -> Mapping[str, int]:
+        holds = super().holds()
+        self._writes["check_holds"] = [(sum(holds.values()),)]
+        return holds
+
+    def _write(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            raise Again(name)
+
+    def flush(self, noted: Sequence[Noted]) -> None:
+        """Left to `commit`: others can work while the server does."""
+        self._write("settle_messages", self._settlements)
+        self._noted = noted
+
+    def commit(self) -> None:
+        self._writes["check_worker"] = [(worker,) for worker in self._alive]
+        seen = [lane for lane in self._lanes.values() if lane is not None and lane.id not in self._changed]
+        added = {lane.id for lane in self._added}
+        self._writes["check_lane"] = [(lane.id, lane.version) for lane in seen if lane.id not in added]
+        self._write_all(self._noted)

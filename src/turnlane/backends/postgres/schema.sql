@@ -155,6 +155,13 @@ CREATE TABLE session (
 ) WITH (fillfactor = 70);
 CREATE INDEX session_twins ON session (agent, handle);
 
+-- Every handle with which a session ever began: two who begin with the same one at once cannot both be the first.
+CREATE TABLE handle (
+    agent       text NOT NULL,
+    handle      text NOT NULL,
+    PRIMARY KEY (agent, handle)
+);
+
 CREATE TABLE worker (
     id          text    PRIMARY KEY,
     live        boolean NOT NULL,

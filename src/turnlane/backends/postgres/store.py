@@ -10,14 +10,14 @@ import asyncpg
 
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
-from turnlane.backends.postgres.rows import Again, LaneIds, PostgresRows
+from turnlane.backends.postgres.rows import Again, LaneIds, PostgresRows, QuickRows
 from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendRefused, BackendUnavailable
 from turnlane.model.lane import Kind
-from turnlane.model.policy import tenant_of
+from turnlane.model.policy import Queue
 
 REFUSED: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -41,8 +41,10 @@ CONFLICT: tuple[type[Exception], ...] = (
     asyncpg.UniqueViolationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    asyncpg.DivisionByZeroError,
     Again,
 )
+"""Somebody else wrote what a group rests on (the division says so), or it needs more care than was taken."""
 CLOCK_SECONDS = 30.0
 """How often the server's clock is read."""
 LISTENING_POLL_SECONDS = 1.0
@@ -86,6 +88,39 @@ class ServerClock:
             self._read_at = self._clock.monotonic()
 
 
+class BelievedOfServer(Believed):
+    """Believed while nobody else was heard of. Who writes finds out in time if that was wrong, as hints may be late."""
+
+    def __init__(self, connection: BlockingConnection, idle_after_ms: int, look_seconds: float) -> None:
+        super().__init__(connection, SQL, idle_after_ms)
+        self._look_seconds = look_seconds
+        self._clock = SystemClock()
+        self._looked_at = 0.0
+        self._heard = False
+        self._served: set[Kind] = set()
+
+    def hear(self) -> None:
+        """Called by any thread: somebody else has written."""
+        self._heard = True
+
+    def check(self) -> None:
+        self.is_alone = not self._heard
+        if self._heard:
+            self._heard = False
+            self.forget_what_changes()
+        if self._clock.monotonic() - self._looked_at > self._look_seconds:
+            self._looked_at = self._clock.monotonic()
+            self._nothing_due_before.clear()
+
+    def learn_due(self, kind: Kind, at: int | None) -> None:
+        super().learn_due(kind, at)
+        self._served.add(kind)
+
+    def may_be_due(self, now: int) -> bool:
+        """Of the kinds that this process serves: whether the server may have a lane that is due."""
+        return any(self.nothing_due_before(kind) <= now for kind in self._served)
+
+
 class PostgresStore:
     trouble = TROUBLE
     conflict = CONFLICT
@@ -98,7 +133,9 @@ class PostgresStore:
         self.connection = BlockingConnection(target, by_index=True)
         self._policies = Policies(self.connection, SQL)
         self._ids = LaneIds()
-        self.believed = Believed(self.connection, SQL, idle_after_ms)
+        self.believed = BelievedOfServer(self.connection, idle_after_ms, self.poll_seconds)
+        self._care = 0
+        """How often what a group rests on was not so: each time it is tried with more care."""
 
     def now(self) -> int:
         return self._clock.now()
@@ -108,16 +145,39 @@ class PostgresStore:
         if not self.connection.is_open:
             before_waiting()
         self._open()
+        self.believed.check()
+        careful = self._care or self._policies.rated or self.believed.may_be_due(self.now())
+        try:
+            with self._locked() if careful else self._unlocked() as rows:
+                yield rows
+        except CONFLICT:
+            self._care += 1
+            raise
+        self._care = 0
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[SqlRows]:
+        try:
+            rows = QuickRows(*self._basis(), ids=self._ids, notifies=self._notifies)
+            yield rows
+            rows.commit()
+        except BaseException:  # what was remembered may be changed, whatever happened; it is raised again
+            self.believed.clear()
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[SqlRows]:
         self.connection.command("BEGIN")
         try:
-            self.believed.check()
-            yield PostgresRows(
-                self.connection, SQL, self._policies, self.believed, self.now(), ids=self._ids, notifies=self._notifies
-            )
+            self.believed.forget_what_changes()
+            yield PostgresRows(*self._basis(), ids=self._ids, notifies=self._notifies, twins=self._care > 1)
             self.connection.command("COMMIT")
         except BaseException:  # nothing of it may stay, whatever happened; it is raised again
             self._undo()
             raise
+
+    def _basis(self) -> tuple[object, ...]:
+        return (self.connection, SQL, self._policies, self.believed, self.now())
 
     def _open(self) -> None:
         self.connection.open()
@@ -132,14 +192,12 @@ class PostgresStore:
             self.connection.drop()  # with which the server undoes it
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        """The server is asked only for what is not known."""
         self._open()
-        held = dict(self.connection.execute(SQL["holds"]).fetchall())
-        dues = [
-            max(due_at, held.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
-            for kind in kinds
-            for queue, due_at in self.connection.execute(SQL["next_queue"], (kind,))
-        ]
-        return min(dues, default=None)
+        return self.believed.next_due(kinds, self.now(), self._queues)
+
+    def _queues(self, kind: Kind) -> Iterable[tuple[Queue, int]]:
+        return self.connection.execute(SQL["next_queue"], (kind,))
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._target)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from turnlane.backends.rows import WorkerRow
 from turnlane.backends.sql.codec import Policies, StoredLane
 from turnlane.backends.sql.database import Connection
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
-from turnlane.model.policy import Queue
+from turnlane.model.policy import Queue, tenant_of
 
 LANES_MAX = 10_000
 MESSAGES_MAX = 10_000
@@ -23,7 +23,7 @@ Place = tuple[Kind, str]
 
 
 class Believed:
-    """Believed only within one transaction, unless a store can tell that nobody else has written since.
+    """Believed while a store can tell that nobody else has written since, or finds out in time.
 
     Messages stay: once stored, one never changes.
     """
@@ -45,8 +45,8 @@ class Believed:
         self._only_queues: dict[Kind, Queue] = {}
 
     def check(self) -> None:
-        """Called inside the transaction. What another process may have changed is forgotten."""
-        self.forget_what_changes()
+        """Called as a transaction begins. What another process may have changed is forgotten."""
+        raise NotImplementedError
 
     def clear(self) -> None:
         """A transaction was undone: nothing that it told may be believed."""
@@ -108,3 +108,13 @@ class Believed:
 
     def learn_due(self, kind: Kind, at: int | None) -> None:
         self._nothing_due_before[kind] = NEVER if at is None else at
+
+    def next_due(self, kinds: Iterable[Kind], now: int, queues: Callable[[Kind], Iterable[tuple[Queue, int]]]) -> int | None:
+        """When one of these kinds is due next. `queues`, which asks the store, is called only for what is not known."""
+        kinds = list(kinds)
+        for kind in kinds:
+            if self.nothing_due_before(kind) <= now:
+                held = self.holds() if kind is Kind.OUT else {}
+                dues = [max(due_at, held.get(tenant_of(queue), 0)) for queue, due_at in queues(kind)]
+                self.learn_due(kind, min(dues, default=None))
+        return min((self.nothing_due_before(kind) for kind in kinds), default=None)

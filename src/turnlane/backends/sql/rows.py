@@ -85,10 +85,13 @@ class SqlRows:
             place = (codec.KINDS[row[1]], row[2])
             lane = self._lanes.get(place)
             if lane is None:
-                lane = self._believed.lanes.get(place) or codec.lane_from(row, self._policies)
+                lane = self._believed.lanes.get(place) or self._lane_from(row)
                 self._lanes[place] = lane
             lanes.append(lane)
         return lanes
+
+    def _lane_from(self, row: Row) -> StoredLane:
+        return codec.lane_from(row, self._policies)
 
     # Lanes
 
@@ -428,6 +431,7 @@ class SqlRows:
         if twins:
             self._execute(self._sql["mark_shared"], (agent, session.handle))
         for twin in twins:
+            self.save_lane(twin)  # though its row stays as it is: whoever remembers it must read it again
             if twin.sessions is not None:
                 twin.shared |= {agent}
 

@@ -13,7 +13,7 @@ from turnlane.backends.sqlite import file
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.clock import Clock
 from turnlane.model.lane import Kind
-from turnlane.model.policy import tenant_of
+from turnlane.model.policy import Queue
 
 UNREAD = -1
 """As the file's version."""
@@ -65,18 +65,11 @@ class SqliteStore:
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The file is asked only for what is not known."""
-        now = self.now()
-        kinds = list(kinds)
-        for kind in kinds:
-            if self.believed.nothing_due_before(kind) <= now:
-                held = self.believed.holds() if kind is Kind.OUT else {}
-                only = self.believed.only_queue(kind, self._policies)
-                dues = [
-                    max(due_at, held.get(tenant_of(queue), 0))
-                    for queue, due_at in queues_in_file(self.connection, SQL, kind, only)
-                ]
-                self.believed.learn_due(kind, min(dues, default=None))
-        return min((self.believed.nothing_due_before(kind) for kind in kinds), default=None)
+
+        def queues(kind: Kind) -> Iterable[tuple[Queue, int]]:
+            return queues_in_file(self.connection, SQL, kind, self.believed.only_queue(kind, self._policies))
+
+        return self.believed.next_due(kinds, self.now(), queues)
 
     def explain(self, error: Exception) -> Exception:
         return file.explain(error, self._location.path) if isinstance(error, sqlite3.Error) else error

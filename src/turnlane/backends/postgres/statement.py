@@ -1,0 +1,52 @@
+"""One statement out of many parts: all of it happens, or nothing does, and what it rests on is checked on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from turnlane.backends.postgres.queries import SQL
+from turnlane.backends.sql.codec import NOTHING
+from turnlane.backends.sql.database import Row
+
+CHECKED = frozenset({"move_lane", "set_lane", "check_lane", "check_worker", "check_holds"})
+"""Parts that must find each of their rows. Otherwise somebody else has changed one."""
+READS = frozenset({"check_worker", "check_holds", "notify"})
+
+Parts = Mapping[str, Sequence[Row]]
+"""The rows of each part."""
+
+
+def columns(rows: Sequence[Row]) -> list[list[Any]]:
+    """As a part takes them."""
+    return [[None if value is NOTHING else value for value in column] for column in zip(*rows, strict=True)]
+
+
+def composed(parts: Parts) -> tuple[str, list[Any]]:
+    """The statement and its parameters. It answers with the transaction's id, which is the version of what it wrote."""
+    names = tuple(parts)
+    parameters: list[Any] = [column for rows in parts.values() for column in columns(rows)]
+    widths = tuple(len(rows[0]) for rows in parts.values())
+    parameters.append(sum(len(rows) for name, rows in parts.items() if name in CHECKED))
+    return _text(names, widths), parameters
+
+
+@cache
+def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
+    """A division by zero undoes everything, and is told from any other error by its kind."""
+    taken, parts = 0, []
+    for name, width in zip(names, widths, strict=True):
+        parts.append(f"{name} AS ({_numbered(SQL[name], taken)})")
+        taken += width
+    found = " + ".join(f"(SELECT count(*) FROM {name})" for name in names if name in CHECKED) or "0"
+    told = ", (SELECT count(*) FROM notify)" if "notify" in names else ""
+    version = "NULL::xid" if READS.issuperset(names) else "pg_current_xact_id()::xid"
+    return (
+        f"WITH {', '.join(parts)} SELECT {version}, 1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END){told}"
+    )
+
+
+def _numbered(statement: str, after: int) -> str:
+    return re.sub(r"\$(\d+)", lambda number: f"${int(number[1]) + after}", statement)
