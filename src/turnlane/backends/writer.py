@@ -339,6 +339,8 @@ class Writer:
     def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
         """The transaction is durable: only now may anybody believe it."""
         self._store.believed.keep(self._touched, self._store.now())
+        if any(taker.kind is TICK for taker in invited):
+            self._ticks_at = self._store.now() + TICK_LOOK_MS
         for call, answer in zip(calls, answers, strict=True):
             if call.waits is not None and not call.waits.leases and not call.waits.lost:
                 self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
@@ -359,10 +361,8 @@ class Writer:
         for (worker, kind), futures in list(self._waiting.items()):
             while futures and futures[0].done():
                 futures.popleft()
-            if kind is TICK and futures:
-                if self._ticks_can_wait():
-                    continue
-                self._ticks_at = self._store.now() + TICK_LOOK_MS
+            if kind is TICK and futures and self._ticks_can_wait():
+                continue
             if futures:
                 takers.append(transaction.take(Taker(worker, kind, len(futures))))
             else:

@@ -48,6 +48,10 @@ SELECT *, xmin FROM lane WHERE owner = $1 ORDER BY id FOR UPDATE
 SELECT l.*, l.xmin FROM lane AS l WHERE l.owner IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = l.owner AND w.live) ORDER BY l.id FOR UPDATE
 
+-- name: peek_lanes_of_the_dead
+SELECT l.*, l.xmin FROM lane AS l WHERE l.owner IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = l.owner AND w.live)
+
 -- name: policies
 SELECT id, text FROM policy WHERE id > $1
 
@@ -152,6 +156,9 @@ ON CONFLICT (id) DO UPDATE SET live = excluded.live, alive_until = excluded.aliv
 
 -- name: lapsed_workers
 SELECT id, live, alive_until, machine FROM worker WHERE live AND alive_until < $1 FOR UPDATE SKIP LOCKED
+
+-- name: peek_lapsed_workers
+SELECT id, live, alive_until, machine FROM worker WHERE live AND alive_until < $1
 
 -- name: machine_is_live
 SELECT 1 FROM worker WHERE live AND machine = $1 AND alive_until > $2 LIMIT 1
@@ -426,6 +433,10 @@ SELECT 1 FROM worker WHERE id = ANY ($1::text[]) AND live
 -- Each hold only grows: if their sum is the same, they are.
 SELECT 1 WHERE (SELECT coalesce(sum(until), 0) FROM hold) = ($1::bigint[])[1]
 
+-- name: check_journal
+-- Nobody else has written since, as far as can be told.
+SELECT 1 WHERE (SELECT coalesce(max(id), 0) FROM journal) = ($1::bigint[])[1]
+
 -- name: insert_lane
 INSERT INTO lane
 SELECT * FROM unnest(
@@ -510,9 +521,15 @@ INSERT INTO handle SELECT * FROM unnest($1::text[], $2::text[])
 INSERT INTO tenant SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[])
 ON CONFLICT (kind, tenant) DO UPDATE SET served = excluded.served
 
+-- name: renew_worker
+-- Only one that nobody has given up.
+UPDATE worker AS w SET alive_until = r.alive_until FROM unnest($1::text[], $2::bigint[]) AS r (id, alive_until)
+WHERE w.id = r.id AND w.live RETURNING 1
+
 -- name: insert_journal
 INSERT INTO journal (id, at, facts)
 SELECT (SELECT journal_offset FROM meta) + pg_current_xact_id()::text::bigint, * FROM unnest($1::bigint[], $2::text[])
+RETURNING id
 
 -- name: notify
 SELECT pg_notify(channel, who) FROM unnest($1::text[], $2::text[]) AS n (channel, who)

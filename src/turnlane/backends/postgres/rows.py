@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from turnlane.backends.postgres.believed import BelievedOfServer
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.statement import columns, composed
 from turnlane.backends.rows import WorkerRow
@@ -13,13 +14,13 @@ from turnlane.backends.sql.codec import StoredLane, to_text
 from turnlane.backends.sql.database import Connection, Row
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.model.event import Noted
-from turnlane.model.lane import OUT, TURN, Kind
+from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.policy import Queue
 from turnlane.model.session import Session
 
 LANES_PER_BLOCK = 1000
 SENDS = "sends"
-LAST_COUNTS = {"settle_delivery": slice(0, 2), "save_served": slice(0, 2)}
+LAST_COUNTS = {"settle_delivery": slice(0, 2), "save_served": slice(0, 2), "renew_worker": slice(0, 1)}
 """Where one row may be written twice in a group: the columns that name it."""
 
 
@@ -46,6 +47,8 @@ class PostgresRows(SqlRows):
 
     `twins`: sessions may have begun with one handle just now. Otherwise that is left to the server to refuse.
     """
+
+    _believed: BelievedOfServer
 
     def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None, twins: bool = False) -> None:
         super().__init__(*args)
@@ -75,7 +78,7 @@ class PostgresRows(SqlRows):
         return self._ids.take(self._connection, self._sql) if turn is None else turn.id + 1
 
     def _due_queues_in_file(self, kind: Kind, now: int) -> Sequence[Queue]:
-        queues = self._execute(self._sql["next_queue"], (kind,)).fetchall()
+        queues = list(self._believed.queues(kind))
         self._believed.learn_due(kind, min((due_at for _, due_at in queues), default=None))
         return [queue for queue, due_at in queues if due_at <= now]
 
@@ -162,7 +165,9 @@ class PostgresRows(SqlRows):
                 self._writes["notify"].append(self._notifies)
         parts = {name: _last(name, rows) for name, rows in sorted(self._writes.items()) if rows}
         if parts:
-            version = self._execute(*composed(parts)).fetchone()[0]
+            version, fact, alone, *_ = self._execute(*composed(parts)).fetchone()
+            # Who is told of others' transactions need not look for them.
+            self._believed.wrote(fact, alone=alone or self._notifies is not None)
             for lane in self.changed:
                 lane.version = version
 
@@ -219,6 +224,8 @@ PEEKS = ReadStatements(
         )
     },
     lanes_by_key=SQL["peek_lanes"],
+    lapsed_workers=SQL["peek_lapsed_workers"],
+    lanes_of_the_dead=SQL["peek_lanes_of_the_dead"],
 )
 
 
@@ -234,6 +241,27 @@ class QuickRows(PostgresRows):
         self._alive: set[str] = set()
         self._noted: Sequence[Noted] = ()
 
+    def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
+        """Only those of lanes that are at hand; nobody else has made one due."""
+        self._believed.next_due([kind], now, self._believed.queues)
+        if not self._believed.knows_what_is_due(kind, now):
+            raise Again
+        self._writes["check_journal"] = [(self._believed.last_fact,)]
+        return list(dict.fromkeys([*self._believed.due_queues(kind, now), *super().due_queues(kind, now)]))
+
+    def _due_before(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterable[StoredLane]:
+        """As they are at hand, a page at a time."""
+        seen: set[int] = set()
+        page = limit + len(self._changed)
+        while True:
+            found = self._believed.due_lanes(kind, queue, now, len(seen) + page)
+            lanes = [lane for lane in found if lane.id not in seen]
+            seen.update(lane.id for lane in lanes)
+            self._lanes.update(((lane.kind, lane.key), lane) for lane in lanes)
+            yield from self._with_sessions([lane for lane in lanes if self._is_due(lane, queue, now)])
+            if len(lanes) < page:
+                return
+
     def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
         """Nearly every message is new: the server refuses one that is not."""
         self._origins.update(dict.fromkeys(wanted))
@@ -243,6 +271,23 @@ class QuickRows(PostgresRows):
         if row is not None and row.live:
             self._alive.add(worker)
         return row
+
+    def save_worker(self, worker: WorkerRow) -> None:
+        """One that is renewed. Others come and go seldom."""
+        if not worker.live or worker.id not in self._alive:
+            raise Again
+        self._believed.workers[worker.id] = worker
+        self._writes["renew_worker"].append((worker.id, worker.alive_until))
+
+    def lapsed_workers(self, now: int) -> Sequence[WorkerRow]:
+        if super().lapsed_workers(now):
+            raise Again
+        return ()
+
+    def lanes_of_the_dead(self) -> Sequence[Lane]:
+        if self._execute(self._sql["lanes_of_the_dead"]).fetchone() is not None:
+            raise Again
+        return ()
 
     def holds(self) -> Mapping[str, int]:
         holds = super().holds()

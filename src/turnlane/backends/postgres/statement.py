@@ -11,9 +11,14 @@ from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.sql.codec import NOTHING
 from turnlane.backends.sql.database import Row
 
-CHECKED = frozenset({"move_lane", "set_lane", "check_lane", "check_worker", "check_holds"})
+CHECKED = frozenset(
+    {"move_lane", "set_lane", "renew_worker", "check_lane", "check_worker", "check_holds", "check_journal"}
+)
 """Parts that must find each of their rows. Otherwise somebody else has changed one."""
-READS = frozenset({"check_worker", "check_holds", "notify"})
+READS = frozenset({"check_worker", "check_holds", "check_journal"})
+
+ALONE = "pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot())"
+"""No other transaction was open as this one began."""
 
 Parts = Mapping[str, Sequence[Row]]
 """The rows of each part."""
@@ -25,7 +30,7 @@ def columns(rows: Sequence[Row]) -> list[list[Any]]:
 
 
 def composed(parts: Parts) -> tuple[str, list[Any]]:
-    """The statement and its parameters. It answers with the transaction's id, which is the version of what it wrote."""
+    """The statement and its parameters. It answers: the version of what it wrote, the number of its facts, `ALONE`."""
     names = tuple(parts)
     parameters: list[Any] = [column for rows in parts.values() for column in columns(rows)]
     widths = tuple(len(rows[0]) for rows in parts.values())
@@ -40,12 +45,16 @@ def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
     for name, width in zip(names, widths, strict=True):
         parts.append(f"{name} AS ({_numbered(SQL[name], taken)})")
         taken += width
-    found = " + ".join(f"(SELECT count(*) FROM {name})" for name in names if name in CHECKED) or "0"
-    told = ", (SELECT count(*) FROM notify)" if "notify" in names else ""
+    found = " + ".join(_count(name) for name in names if name in CHECKED) or "0"
     version = "NULL::xid" if READS.issuperset(names) else "pg_current_xact_id()::xid"
-    return (
-        f"WITH {', '.join(parts)} SELECT {version}, 1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END){told}"
-    )
+    facts = "(SELECT id FROM insert_journal)" if "insert_journal" in names else "NULL::bigint"
+    told = _count("notify") if "notify" in names else "0"
+    as_believed = f"1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END)"
+    return f"WITH {', '.join(parts)} SELECT {version}, {facts}, {ALONE}, {told}, {as_believed}"
+
+
+def _count(name: str) -> str:
+    return f"(SELECT count(*) FROM {name})"  # noqa: S608 - the name of a part
 
 
 def _numbered(statement: str, after: int) -> str:

@@ -8,16 +8,15 @@ from contextlib import contextmanager
 
 import asyncpg
 
+from turnlane.backends.postgres.believed import BelievedOfServer
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.rows import Again, LaneIds, PostgresRows, QuickRows
-from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendRefused, BackendUnavailable
 from turnlane.model.lane import Kind
-from turnlane.model.policy import Queue
 
 REFUSED: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -88,39 +87,6 @@ class ServerClock:
             self._read_at = self._clock.monotonic()
 
 
-class BelievedOfServer(Believed):
-    """Believed while nobody else was heard of. Who writes finds out in time if that was wrong, as hints may be late."""
-
-    def __init__(self, connection: BlockingConnection, idle_after_ms: int, look_seconds: float) -> None:
-        super().__init__(connection, SQL, idle_after_ms)
-        self._look_seconds = look_seconds
-        self._clock = SystemClock()
-        self._looked_at = 0.0
-        self._heard = False
-        self._served: set[Kind] = set()
-
-    def hear(self) -> None:
-        """Called by any thread: somebody else has written."""
-        self._heard = True
-
-    def check(self) -> None:
-        self.is_alone = not self._heard
-        if self._heard:
-            self._heard = False
-            self.forget_what_changes()
-        if self._clock.monotonic() - self._looked_at > self._look_seconds:
-            self._looked_at = self._clock.monotonic()
-            self._nothing_due_before.clear()
-
-    def learn_due(self, kind: Kind, at: int | None) -> None:
-        super().learn_due(kind, at)
-        self._served.add(kind)
-
-    def may_be_due(self, now: int) -> bool:
-        """Of the kinds that this process serves: whether the server may have a lane that is due."""
-        return any(self.nothing_due_before(kind) <= now for kind in self._served)
-
-
 class PostgresStore:
     trouble = TROUBLE
     conflict = CONFLICT
@@ -146,7 +112,7 @@ class PostgresStore:
             before_waiting()
         self._open()
         self.believed.check()
-        careful = self._care or self._policies.rated or self.believed.may_be_due(self.now())
+        careful = self._care or self._policies.rated or self.believed.may_be_surprised(self.now())
         try:
             with self._locked() if careful else self._unlocked() as rows:
                 yield rows
@@ -194,10 +160,12 @@ class PostgresStore:
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The server is asked only for what is not known."""
         self._open()
-        return self.believed.next_due(kinds, self.now(), self._queues)
-
-    def _queues(self, kind: Kind) -> Iterable[tuple[Queue, int]]:
-        return self.connection.execute(SQL["next_queue"], (kind,))
+        kinds = list(kinds)
+        dues = [
+            self.believed.next_due(kinds, self.now(), self.believed.queues),
+            *map(self.believed.next_due_at_hand, kinds),
+        ]
+        return min((due_at for due_at in dues if due_at is not None), default=None)
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._target)

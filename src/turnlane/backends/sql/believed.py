@@ -20,6 +20,7 @@ UNKNOWN = 0
 NEVER = 1 << 62
 
 Place = tuple[Kind, str]
+Queues = Callable[[Kind], Iterable[tuple[Queue, int]]]
 
 
 class Believed:
@@ -65,8 +66,7 @@ class Believed:
         for lane in lanes:
             lane.used_at = now
             self.lanes[lane.kind, lane.key] = lane
-            if lane.due_at is not None and lane.due_at < self.nothing_due_before(lane.kind):
-                self._nothing_due_before[lane.kind] = lane.due_at
+            self.keep_due(lane)
         if now >= self._sweep_at or len(self.lanes) > LANES_MAX or len(self.messages) > MESSAGES_MAX:
             self.sweep(now)
 
@@ -106,10 +106,15 @@ class Believed:
         if len(queues) == 1:
             [self._only_queues[kind]] = queues
 
+    def keep_due(self, lane: StoredLane) -> None:
+        """The lane is as this process left it."""
+        if lane.due_at is not None and lane.due_at < self.nothing_due_before(lane.kind):
+            self._nothing_due_before[lane.kind] = lane.due_at
+
     def learn_due(self, kind: Kind, at: int | None) -> None:
         self._nothing_due_before[kind] = NEVER if at is None else at
 
-    def next_due(self, kinds: Iterable[Kind], now: int, queues: Callable[[Kind], Iterable[tuple[Queue, int]]]) -> int | None:
+    def next_due(self, kinds: Iterable[Kind], now: int, queues: Queues) -> int | None:
         """When one of these kinds is due next. `queues`, which asks the store, is called only for what is not known."""
         kinds = list(kinds)
         for kind in kinds:

@@ -146,12 +146,15 @@ class SqlRows:
     def due_lanes(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
         """Those of the file first: what became due in this very transaction is younger."""
         seen: set[int] = set()
-        if self._believed.nothing_due_before(kind) <= now:
-            for lane in self._due_in_file(kind, queue, now, limit):
-                seen.add(lane.id)
-                yield lane
+        for lane in self._due_before(kind, queue, now, limit):
+            seen.add(lane.id)
+            yield lane
         ours = self._due_here[queue]
         yield from self._with_sessions([lane for lane in ours if lane.id not in seen] if seen else ours)
+
+    def _due_before(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterable[StoredLane]:
+        """Lanes that were due before this transaction, longest due first, and still are."""
+        return self._due_in_file(kind, queue, now, limit) if self._believed.nothing_due_before(kind) <= now else ()
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """As the file has it, corrected by what this transaction did."""
@@ -188,11 +191,14 @@ class SqlRows:
         after = (-1, 0)
         while True:
             rows = self._execute(self._sql["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
-            found = [lane for lane in self._resolve(rows) if _is_due(lane, now) and self._queue(lane) == queue]
+            found = [lane for lane in self._resolve(rows) if self._is_due(lane, queue, now)]
             yield from self._with_sessions(found)
             if len(rows) < limit:
                 return
             after = (rows[-1][10], rows[-1][0])
+
+    def _is_due(self, lane: StoredLane, queue: Queue, now: int) -> bool:
+        return lane.due_at is not None and lane.due_at <= now and self._queue(lane) == queue
 
     def _with_sessions(self, lanes: Sequence[StoredLane]) -> Sequence[StoredLane]:
         """Read at once what will be asked of each."""
@@ -532,7 +538,3 @@ def _places_read(lane: Lane) -> Sequence[int]:
     if lane.aside:
         return [*lane.batch_places, *islice(lane.waiting_places, 1)]
     return range(lane.done_seq + 1, min(lane.claim_seq + 1, lane.next_seq) + 1)
-
-
-def _is_due(lane: Lane, now: int) -> bool:
-    return lane.due_at is not None and lane.due_at <= now
