@@ -90,11 +90,12 @@ class BelievedOfServer(Believed):
         self._agenda_of.clear()
         self.last_fact = None
 
-    def wrote(self, fact: int | None, *, alone: bool) -> None:
-        """`fact`: the number of what was noted. Unless alone, somebody else's lower number may come to light later."""
-        if not alone:
+    def wrote(self, fact: int | None, newest: int, *, alone: bool) -> None:
+        """`newest`: of the journal before. Unless alone, somebody else's lower number may come to light later."""
+        if newest != self.last_fact or not alone:
             self.last_fact = None
-        elif self.last_fact is not None and fact is not None:
+            self._nothing_due_before.clear()
+        elif fact is not None:
             self.last_fact = fact
 
     def _newest_fact(self) -> int:

@@ -165,9 +165,9 @@ class PostgresRows(SqlRows):
                 self._writes["notify"].append(self._notifies)
         parts = {name: _last(name, rows) for name, rows in sorted(self._writes.items()) if rows}
         if parts:
-            version, fact, alone, *_ = self._execute(*composed(parts)).fetchone()
-            # Who is told of others' transactions need not look for them.
-            self._believed.wrote(fact, alone=alone or self._notifies is not None)
+            version, fact, newest, alone, *_ = self._execute(*composed(parts)).fetchone()
+            # Who is told of others' transactions need not look for those that are still open.
+            self._believed.wrote(fact, newest, alone=alone or self._notifies is not None)
             for lane in self.changed:
                 lane.version = version
 

@@ -17,6 +17,8 @@ CHECKED = frozenset(
 """Parts that must find each of their rows. Otherwise somebody else has changed one."""
 READS = frozenset({"check_worker", "check_holds", "check_journal"})
 
+NEWEST_FACT = SQL["view_version"]
+"""Before this one's."""
 ALONE = "pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot())"
 """No other transaction was open as this one began."""
 
@@ -30,7 +32,7 @@ def columns(rows: Sequence[Row]) -> list[list[Any]]:
 
 
 def composed(parts: Parts) -> tuple[str, list[Any]]:
-    """The statement and its parameters. It answers: the version of what it wrote, the number of its facts, `ALONE`."""
+    """The statement and its parameters. It answers: the version of what it wrote, its fact, `NEWEST_FACT`, `ALONE`."""
     names = tuple(parts)
     parameters: list[Any] = [column for rows in parts.values() for column in columns(rows)]
     widths = tuple(len(rows[0]) for rows in parts.values())
@@ -47,10 +49,10 @@ def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
         taken += width
     found = " + ".join(_count(name) for name in names if name in CHECKED) or "0"
     version = "NULL::xid" if READS.issuperset(names) else "pg_current_xact_id()::xid"
-    facts = "(SELECT id FROM insert_journal)" if "insert_journal" in names else "NULL::bigint"
+    fact = "(SELECT id FROM insert_journal)" if "insert_journal" in names else "NULL::bigint"
     told = _count("notify") if "notify" in names else "0"
     as_believed = f"1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END)"
-    return f"WITH {', '.join(parts)} SELECT {version}, {facts}, {ALONE}, {told}, {as_believed}"
+    return f"WITH {', '.join(parts)} SELECT {version}, {fact}, ({NEWEST_FACT}), {ALONE}, {told}, {as_believed}"
 
 
 def _count(name: str) -> str:
