@@ -13,7 +13,9 @@ from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
 
 from turnlane.backends.base import Backend, open_backend
+from turnlane.errors import WorkerLost
 from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
@@ -112,6 +114,65 @@ async def test_a_rate_is_shared_by_all_machines(opens: Opens) -> None:
         await machines[0].commit(lease, Replied(Reply("hello")))
     claims = [machine.claim(worker, Kind.OUT) for machine, worker in zip(machines, ("one", "other"), strict=True)]
     assert sorted(len(leases) for leases in await asyncio.gather(*claims)) == [0, 1]
+
+
+async def test_what_one_machine_remembers_does_not_hide_what_another_has_done(opens: Opens) -> None:
+    here, there = await opens(), await opens()
+    await here.join("here", TERM_MS)
+    for number in range(20):
+        await here.accept([arrival("alice", f"m-{number}")])
+        [lease] = await here.claim("here", Kind.TURN)
+        await there.pause("desk/alice")
+        assert (await here.commit(lease, Replied(Reply(None)))).verdict == "answered"
+        await here.accept([arrival("alice", f"n-{number}")])
+        assert await here.claim("here", Kind.TURN) == []
+        await there.resume("desk/alice")
+        async with asyncio.timeout(5):
+            [lease] = await here.claim("here", Kind.TURN, wait=True)
+        assert [message.origin_id for message in lease.messages] == [f"n-{number}"]
+        assert (await here.commit(lease, Replied(Reply(None)))).verdict == "answered"
+
+
+async def test_a_worker_that_another_machine_gave_up_is_not_renewed(opens: Opens) -> None:
+    here, there = await opens(), await opens()
+    await here.join("here", 1)
+    await eventually(lambda: here_is_gone(there), 5)
+    assert not await here.renew("here", TERM_MS, [])
+    await here.accept([arrival("alice", "m-1")])
+    with pytest.raises(WorkerLost):
+        await here.claim("here", Kind.TURN)
+
+
+async def here_is_gone(there: Backend) -> bool:
+    await there.reap()
+    return not any(worker.live for worker in await there.workers())
+
+
+async def test_conversations_that_begin_with_one_session_on_two_machines_take_turns(opens: Opens) -> None:
+    """CONTRACTS 20, though none of the two machines knew of the other's."""
+    machines = [await opens(), await opens()]
+    workers = list(zip(machines, ("one", "other"), strict=True))
+    for machine, worker in workers:
+        await machine.join(worker, TERM_MS)
+
+    async def say(word: str) -> list[list[Lease]]:
+        """Each conversation to its own machine, and then whatever each of them is given."""
+        leases = []
+        for machine, worker in workers:
+            await machine.accept([arrival(f"{worker}-{pair}", f"{word}-{worker}-{pair}") for pair in range(20)])
+            leases.append(sorted(await machine.claim(worker, Kind.TURN, most=20), key=_pair))
+        return leases
+
+    for leases in zip(*await say("hello"), strict=True):
+        both = zip(machines, leases, strict=True)
+        begun = Replied(Reply(None, session=f"memory {_pair(leases[0])}"))
+        await asyncio.gather(*(machine.commit(lease, begun) for machine, lease in both))
+    running = [_pair(lease) for leases in await say("again") for lease in leases]
+    assert sorted(running) == sorted(map(str, range(20)))
+
+
+def _pair(lease: Lease) -> str:
+    return lease.key.rpartition("-")[2]
 
 
 async def test_a_waiting_claim_is_served_by_what_another_machine_accepts(opens: Opens) -> None:

@@ -12,9 +12,15 @@ from tests.sqlite.arrivals import arrival
 
 from turnlane.backends.base import open_backend
 from turnlane.backends.postgres import PostgresBackend, connection
+from turnlane.backends.postgres.believed import Agenda
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.store import PostgresStore
+from turnlane.backends.sql.codec import StoredLane
+from turnlane.clock import SystemClock
 from turnlane.errors import BackendUnavailable, InvalidSettings
+from turnlane.model.lane import Kind
+from turnlane.model.policy import Policy
+from turnlane.model.turn import Delivered, Replied, Reply, RetryLater
 from turnlane.testing.servers import Postgres
 
 TERM_MS = 60_000
@@ -140,3 +146,81 @@ async def test_a_wrong_url_says_what_to_do(postgres: str) -> None:
     for wrong in (f"{postgres}?sslmode=perhaps", "postgresql://postgres@127.0.0.1:abc/postgres"):
         with pytest.raises(InvalidSettings, match="the URL cannot be used; change it"):
             await open_backend(wrong).open()
+
+
+# What a process remembers
+
+
+@pytest.mark.parametrize("options", ["", "?notify=false"])
+async def test_what_a_platform_told_one_machine_holds_for_the_others_at_once(opens: Opens, options: str) -> None:
+    machines = [await opens(options), await opens(options)]
+    for machine, worker in zip(machines, ("one", "other"), strict=True):
+        await machine.join(worker, TERM_MS)
+        await machine.accept([arrival(f"user of {worker}", f"m-{worker}")])
+        [lease] = await machine.claim(worker, Kind.TURN)
+        await machine.commit(lease, Replied(Reply("hello")))
+    [first] = await machines[0].claim("one", Kind.OUT)
+    later = RetryLater(at=SystemClock().now() + 3_600_000, cause="429", counts=False, holds_account=True)
+    await machines[0].commit(first, later)
+    assert await machines[1].claim("other", Kind.OUT) == []
+
+
+async def test_an_ordinary_turn_is_one_statement_for_each_of_its_steps(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = await opens()
+    await backend.join("worker", TERM_MS)
+    said: list[str] = []
+
+    async def turn(number: int) -> None:
+        await backend.accept([arrival("alice", f"m-{number}")])
+        [lease] = await backend.claim("worker", Kind.TURN)
+        await backend.commit(lease, Replied(Reply("hello", session="memory")))
+        [sending] = await backend.claim("worker", Kind.OUT)
+        await backend.commit(sending, Delivered("receipt"))
+
+    await turn(1)
+    for name in ("execute", "command"):
+        monkeypatch.setattr(BlockingConnection, name, _noting(getattr(BlockingConnection, name), said))
+    await turn(2)
+    # To claim a delivery is to read it; everything else is at hand.
+    assert [text.split(maxsplit=1)[0] for text in said] == ["WITH", "WITH", "WITH", "SELECT", "WITH", "WITH"]
+
+
+def _noting(ask: Callable[..., object], said: list[str]) -> Callable[..., object]:
+    def ask_and_note(connection: BlockingConnection, statement: str, *rest: object) -> object:
+        said.append(statement)
+        return ask(connection, statement, *rest)
+
+    return ask_and_note
+
+
+async def test_what_was_remembered_of_a_server_is_not_believed_of_the_next(
+    opens: Opens, postgres_server: Postgres
+) -> None:
+    """It may be another one behind the same address, that was asked for less."""
+    backend = await opens()
+    await backend.accept([arrival("alice", "m-1")])
+    postgres_server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'turnlane'")
+    with pytest.raises(BackendUnavailable):
+        await backend.accept([arrival("alice", "m-2")])
+    [again] = await backend.accept([arrival("alice", "m-2")])
+    assert again.seq == 2
+
+
+def test_an_agenda_tells_who_has_been_due_longest_by_the_last_word_on_each() -> None:
+    agenda = Agenda()
+    lanes = [StoredLane(Kind.TURN, f"desk/{id_}", Policy(agent="agent"), id=id_) for id_ in range(4)]
+    for lane, due_at in zip(lanes, (30, 10, 20, 40), strict=True):
+        agenda.put(lane, due_at)
+    agenda.put(lanes[1], 50)
+    agenda.put(lanes[1], 10)
+    agenda.drop(lanes[2])
+    for _ in range(2):
+        assert agenda.next_due() == 10
+        assert [lane.id for lane in agenda.first(10, now=30)] == [1, 0]
+        assert [lane.id for lane in agenda.first(1, now=99)] == [1]
+    for lane in lanes:
+        agenda.drop(lane)
+    assert agenda.next_due() is None
+    assert agenda.first(10, now=99) == []

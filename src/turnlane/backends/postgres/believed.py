@@ -14,6 +14,8 @@ from turnlane.clock import SystemClock
 from turnlane.model.lane import TICK, Kind
 from turnlane.model.policy import Queue
 
+ANY_TIME = -1
+
 
 class Agenda:
     """Lanes of one queue by the time at which they are due. Of each lane the last word counts."""
@@ -104,20 +106,27 @@ class BelievedOfServer(Believed):
 
     # What is due
 
-    def queues(self, kind: Kind) -> Iterable[tuple[Queue, int]]:
-        """Of the server: those in which lanes are due at some time, and when first."""
+    def queues(self, kind: Kind, after: int = ANY_TIME) -> Iterable[tuple[Queue, int]]:
+        """Of the server: those in which lanes are due after this time, and when first."""
         if self.last_fact is None:
             self.last_fact = self._newest_fact()
             self._looked_at = self._clock.monotonic()
         self._served.add(kind)
-        return self._connection.execute(self._sql["next_queue"], (kind,))
+        return self._connection.execute(self._sql["next_queue"], (kind, after))
 
-    def knows_what_is_due(self, kind: Kind, now: int) -> bool:
-        return self.last_fact is not None and self.nothing_due_before(kind) > now
+    def take_to_hand(self, kind: Kind, lanes: Iterable[StoredLane], now: int) -> None:
+        """They are all of this kind that are due by now."""
+        for lane in lanes:
+            lane.used_at = now
+            self.lanes[lane.kind, lane.key] = lane
+            self.keep_due(lane)
+        self.learn_due(kind, min((due_at for _, due_at in self.queues(kind, now)), default=None))
 
-    def may_be_surprised(self, now: int) -> bool:
-        """Whether the server may have a lane due that is not at hand. Ticks are few, and looked for seldom."""
-        return any(not self.knows_what_is_due(kind, now) for kind in self._served if kind is not TICK)
+    def is_contested(self, now: int) -> bool:
+        """Somebody else is at work, and something may be due. (Ticks are few, and looked for seldom.)"""
+        return not self.is_alone and any(
+            self.nothing_due_before(kind) <= now for kind in self._served if kind is not TICK
+        )
 
     def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
         """Those at hand."""

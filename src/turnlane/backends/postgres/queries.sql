@@ -10,20 +10,27 @@ ORDER BY id FOR UPDATE
 SELECT *, xmin FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
 
 -- name: next_queue
--- Each queue in which lanes are due at some time, and when first: one probe a queue, however long it is. Served by lane_due.
+-- Each queue in which lanes are due after $2, and when first: one probe a queue, however long it is. Served by lane_due.
 WITH RECURSIVE found AS (
-    (SELECT queue, due_at FROM lane WHERE kind = $1 AND due_at IS NOT NULL ORDER BY queue, due_at LIMIT 1)
+    (SELECT queue FROM lane WHERE kind = $1 AND due_at IS NOT NULL ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT following.queue, following.due_at FROM found CROSS JOIN LATERAL (
-        SELECT queue, due_at FROM lane WHERE kind = $1 AND due_at IS NOT NULL AND queue > found.queue
-        ORDER BY queue, due_at LIMIT 1) AS following)
-SELECT queue, due_at FROM found
+    SELECT following.queue FROM found CROSS JOIN LATERAL (
+        SELECT queue FROM lane WHERE kind = $1 AND due_at IS NOT NULL AND queue > found.queue
+        ORDER BY queue LIMIT 1) AS following)
+SELECT found.queue, first.due_at FROM found CROSS JOIN LATERAL (
+    SELECT due_at FROM lane WHERE kind = $1 AND queue = found.queue AND due_at IS NOT NULL AND due_at > $2
+    ORDER BY due_at LIMIT 1) AS first
 
 -- name: due_lanes
 -- The next page of a queue's due lanes, longest due first; those that somebody else holds just now are his. Served by lane_due.
 SELECT *, xmin FROM lane
 WHERE kind = $1 AND queue = $2 AND due_at IS NOT NULL AND due_at <= $3 AND (due_at, id) > ($4, $5)
 ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED
+
+-- name: peek_due_lanes
+SELECT *, xmin FROM lane
+WHERE kind = $1 AND queue = $2 AND due_at IS NOT NULL AND due_at <= $3 AND (due_at, id) > ($4, $5)
+ORDER BY due_at, id LIMIT $6
 
 -- name: running
 -- Whose lanes are held now: as many rows as there are slots at work. Served by lane_owner.
@@ -42,6 +49,9 @@ ON CONFLICT (account) DO UPDATE SET until = greatest(hold.until, excluded.until)
 -- name: lanes_of
 -- Served by lane_owner.
 SELECT *, xmin FROM lane WHERE owner = $1 ORDER BY id FOR UPDATE
+
+-- name: peek_lanes_of
+SELECT *, xmin FROM lane WHERE owner = $1
 
 -- name: lanes_of_the_dead
 -- Lanes whose owner is dead or unknown. Served by lane_owner.

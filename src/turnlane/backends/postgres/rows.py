@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from turnlane.backends.postgres.believed import BelievedOfServer
+from turnlane.backends.postgres.believed import ANY_TIME, BelievedOfServer
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.statement import columns, composed
 from turnlane.backends.rows import WorkerRow
@@ -22,6 +22,10 @@ LANES_PER_BLOCK = 1000
 SENDS = "sends"
 LAST_COUNTS = {"settle_delivery": slice(0, 2), "save_served": slice(0, 2), "renew_worker": slice(0, 1)}
 """Where one row may be written twice in a group: the columns that name it."""
+
+
+TAKEN_TO_HAND = 100
+"""If so many lanes are due beyond those that are wanted, it is better to ask for them again."""
 
 
 class Again(Exception):
@@ -224,6 +228,8 @@ PEEKS = ReadStatements(
         )
     },
     lanes_by_key=SQL["peek_lanes"],
+    due_lanes=SQL["peek_due_lanes"],
+    lanes_of=SQL["peek_lanes_of"],
     lapsed_workers=SQL["peek_lapsed_workers"],
     lanes_of_the_dead=SQL["peek_lanes_of_the_dead"],
 )
@@ -239,18 +245,45 @@ class QuickRows(PostgresRows):
         super().__init__(*args, ids=ids, notifies=notifies)
         self._sql = PEEKS
         self._alive: set[str] = set()
+        self._passed: set[int] = set()
+        """Lanes that were looked at in passing: nothing rests on those that stay as they are."""
+        self._queues_in_file: Sequence[Queue] = ()
         self._noted: Sequence[Noted] = ()
 
     def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
-        """Only those of lanes that are at hand; nobody else has made one due."""
-        self._believed.next_due([kind], now, self._believed.queues)
-        if not self._believed.knows_what_is_due(kind, now):
-            raise Again
+        """Those of the server if it has to be asked, else of the lanes at hand; nobody else has made one due since."""
+        queues = super().due_queues(kind, now)
         self._writes["check_journal"] = [(self._believed.last_fact,)]
-        return list(dict.fromkeys([*self._believed.due_queues(kind, now), *super().due_queues(kind, now)]))
+        at_hand = self._believed.due_queues(kind, now) if self._is_all_at_hand(kind, now) else ()
+        return list(dict.fromkeys([*at_hand, *queues]))
+
+    def _is_all_at_hand(self, kind: Kind, now: int) -> bool:
+        return self._believed.nothing_due_before(kind) > now
+
+    def _due_queues_in_file(self, kind: Kind, now: int) -> Sequence[Queue]:
+        queues = self._queues_in_file = super()._due_queues_in_file(kind, now)
+        if queues and not self._believed.is_alone:
+            raise Again  # or whoever else is after them would get in the way, and we in his
+        return queues
+
+    def _due_in_file(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
+        """If they are few, all of them are taken to hand."""
+        if len(self._queues_in_file) == 1:
+            rows = self._execute(
+                self._sql["due_lanes"], (kind, queue, now, ANY_TIME, 0, limit + TAKEN_TO_HAND)
+            ).fetchall()
+            if len(rows) < limit + TAKEN_TO_HAND:
+                self._believed.take_to_hand(kind, self._resolve(rows), now)
+                return self._due_at_hand(kind, queue, now, limit)
+        return super()._due_in_file(kind, queue, now, limit)
 
     def _due_before(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterable[StoredLane]:
-        """As they are at hand, a page at a time."""
+        if self._is_all_at_hand(kind, now):
+            return self._due_at_hand(kind, queue, now, limit)
+        return super()._due_before(kind, queue, now, limit)
+
+    def _due_at_hand(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
+        """A page at a time."""
         seen: set[int] = set()
         page = limit + len(self._changed)
         while True:
@@ -284,6 +317,12 @@ class QuickRows(PostgresRows):
             raise Again
         return ()
 
+    def lanes_of(self, worker: str) -> Sequence[Lane]:
+        before = set(self._lanes)
+        lanes = super().lanes_of(worker)
+        self._passed |= {lane.id for place, lane in self._lanes.items() if lane is not None and place not in before}
+        return lanes
+
     def lanes_of_the_dead(self) -> Sequence[Lane]:
         if self._execute(self._sql["lanes_of_the_dead"]).fetchone() is not None:
             raise Again
@@ -305,7 +344,7 @@ class QuickRows(PostgresRows):
 
     def commit(self) -> None:
         self._writes["check_worker"] = [(worker,) for worker in self._alive]
-        seen = [lane for lane in self._lanes.values() if lane is not None and lane.id not in self._changed]
-        added = {lane.id for lane in self._added}
-        self._writes["check_lane"] = [(lane.id, lane.version) for lane in seen if lane.id not in added]
+        others = self._passed.union(self._changed, (lane.id for lane in self._added))
+        seen = [lane for lane in self._lanes.values() if lane is not None and lane.id not in others]
+        self._writes["check_lane"] = [(lane.id, lane.version) for lane in seen]
         self._write_all(self._noted)

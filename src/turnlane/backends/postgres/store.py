@@ -112,7 +112,7 @@ class PostgresStore:
             before_waiting()
         self._open()
         self.believed.check()
-        careful = self._care or self._policies.rated or self.believed.may_be_surprised(self.now())
+        careful = self._care or self._policies.rated or self.believed.is_contested(self.now())
         try:
             with self._locked() if careful else self._unlocked() as rows:
                 yield rows
@@ -146,7 +146,10 @@ class PostgresStore:
         return (self.connection, SQL, self._policies, self.believed, self.now())
 
     def _open(self) -> None:
-        self.connection.open()
+        if self.connection.open():
+            # Another server may answer now, which has not all that the last one had.
+            self.believed.clear()
+            self._ids = LaneIds()
         self._clock.read(self.connection)
 
     def _undo(self) -> None:
