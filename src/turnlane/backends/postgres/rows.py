@@ -300,6 +300,10 @@ class QuickRows(PostgresRows):
         self._origins.update(dict.fromkeys(wanted))
 
     def worker(self, worker: str) -> WorkerRow | None:
+        """What is remembered is checked at last only of one that is alive."""
+        known = self._believed.workers.get(worker)
+        if known is None or not known.live or known.alive_until <= self.now:
+            self._believed.workers.pop(worker, None)
         row = super().worker(worker)
         if row is not None and row.live:
             self._alive.add(worker)
