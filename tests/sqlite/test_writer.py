@@ -221,9 +221,6 @@ async def test_a_look_that_fails_is_repeated_now_and_then_until_who_waits_is_ser
     await store.accept(
         [Arrival(arrival("alice", "m-1").message, replace(AT_ONCE, debounce_ms=1_000, max_wait_ms=1_000))]
     )
-    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
-    await asyncio.sleep(0)  # until it is made
-    await store.reap()  # answered only when the claim waits
     looks: list[float] = []
     looked, loop, look = asyncio.Event(), asyncio.get_running_loop(), store._store.next_due
 
@@ -235,6 +232,9 @@ async def test_a_look_that_fails_is_repeated_now_and_then_until_who_waits_is_ser
         return look(kinds)
 
     monkeypatch.setattr(store._store, "next_due", fail_at_first)
+    claim = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+    await asyncio.sleep(0)  # until it is made
+    await store.reap()  # answered only when the claim waits
     clock.advance(1_000)
     async with asyncio.timeout(20):
         await looked.wait()
