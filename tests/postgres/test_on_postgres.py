@@ -195,6 +195,36 @@ def _noting(ask: Callable[..., object], said: list[str]) -> Callable[..., object
     return ask_and_note
 
 
+async def test_any_text_comes_back_as_it_was(opens: Opens) -> None:
+    backend = await opens()
+    said = [
+        "",
+        "null",
+        "{}",
+        '{"a", b}',
+        "back\\slash",
+        "\\n",
+        'a "quoted" word',
+        "two\nlines\r\n",
+        "\ttab \x01 \x7f",
+        "é 😀 \u2028",
+    ]
+    await backend.accept([arrival("alice", f"{text} {number}", text) for number, text in enumerate(said)])
+    story = await backend.story("desk/alice")
+    assert story is not None
+    assert [message.text for message in story.messages] == said
+    assert [message.origin_id for message in story.messages] == [f"{text} {n}" for n, text in enumerate(said)]
+
+
+async def test_a_text_that_postgres_cannot_hold_is_refused_and_its_neighbours_are_not(opens: Opens) -> None:
+    backend = await opens()
+    answers = await asyncio.gather(
+        *(backend.accept([arrival("alice", text, text)]) for text in ("before", "nul \x00", "half \ud83d", "after")),
+        return_exceptions=True,
+    )
+    assert [isinstance(answer, ValueError) for answer in answers] == [False, True, True, False]
+
+
 async def test_what_was_remembered_of_a_server_is_not_believed_of_the_next(
     opens: Opens, postgres_server: Postgres
 ) -> None:

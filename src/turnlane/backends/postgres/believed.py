@@ -58,6 +58,11 @@ class BelievedOfServer(Believed):
     a hand in it.
     """
 
+    is_alone = False
+    """The server works while nobody here does: more and smaller groups would only give it more to do."""
+    is_disturbed = False
+    """Somebody else has written since the last group."""
+
     def __init__(self, connection: Connection, idle_after_ms: int, look_seconds: float) -> None:
         super().__init__(connection, SQL, idle_after_ms)
         self._look_seconds = look_seconds
@@ -82,7 +87,7 @@ class BelievedOfServer(Believed):
             if now - self._looked_at > self._look_seconds:
                 self._looked_at = now
                 heard = self._newest_fact() != self.last_fact
-        self.is_alone = not heard
+        self.is_disturbed = heard
         if heard:
             self.forget_what_changes()
 
@@ -124,7 +129,7 @@ class BelievedOfServer(Believed):
 
     def is_contested(self, now: int) -> bool:
         """Somebody else is at work, and something may be due. (Ticks are few, and looked for seldom.)"""
-        return not self.is_alone and any(
+        return self.is_disturbed and any(
             self.nothing_due_before(kind) <= now for kind in self._served if kind is not TICK
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnlane.backends.postgres.believed import ANY_TIME, BelievedOfServer
 from turnlane.backends.postgres.queries import SQL
-from turnlane.backends.postgres.statement import columns, composed
+from turnlane.backends.postgres.statement import columns, composed, texts
 from turnlane.backends.rows import WorkerRow
 from turnlane.backends.sql import codec
 from turnlane.backends.sql.codec import StoredLane, to_text
@@ -194,7 +194,7 @@ class PostgresRows(SqlRows):
         if name == "settle_messages" or name.startswith("forget_"):
             super()._write(name, rows)
         elif rows:
-            self._execute(self._sql[name], columns(_last(name, rows)))
+            self._execute(texts(self._sql[name]), columns(_last(name, rows)))
 
 
 def _last(name: str, rows: Sequence[Row]) -> Sequence[Row]:
@@ -262,7 +262,7 @@ class QuickRows(PostgresRows):
 
     def _due_queues_in_file(self, kind: Kind, now: int) -> Sequence[Queue]:
         queues = self._queues_in_file = super()._due_queues_in_file(kind, now)
-        if queues and not self._believed.is_alone:
+        if queues and self._believed.is_disturbed:
             raise Again  # or whoever else is after them would get in the way, and we in his
         return queues
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from turnlane.backends.postgres.queries import SQL
-from turnlane.backends.sql.codec import NOTHING
+from turnlane.backends.sql.codec import NOTHING, to_text
 from turnlane.backends.sql.database import Row
 
 CHECKED = frozenset(
@@ -26,9 +26,26 @@ Parts = Mapping[str, Sequence[Row]]
 """The rows of each part."""
 
 
-def columns(rows: Sequence[Row]) -> list[list[Any]]:
-    """As a part takes them."""
-    return [[None if value is NOTHING else value for value in column] for column in zip(*rows, strict=True)]
+def columns(rows: Sequence[Row]) -> list[str]:
+    """As a part takes them, once its parameters are `texts`."""
+    return [_array([None if value is NOTHING else value for value in column]) for column in zip(*rows, strict=True)]
+
+
+def texts(statement: str) -> str:
+    """The same with its arrays given as text, which costs a fifth of what the driver needs for them."""
+    return re.sub(r"(\$\d+)(::\w+\[\])", r"\1::text\2", statement)
+
+
+def _array(values: Sequence[Any]) -> str:
+    """As Postgres reads it. JSON has other brackets, and some escapes of its own for what needs none here."""
+    text = to_text(values)
+    if "\\" not in text:
+        return f"{{{text[1:-1]}}}"
+    return f"{{{','.join('null' if value is None else _quoted(value) for value in values)}}}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def composed(parts: Parts) -> tuple[str, list[Any]]:
@@ -45,7 +62,7 @@ def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
     """A division by zero undoes everything, and is told from any other error by its kind."""
     taken, parts = 0, []
     for name, width in zip(names, widths, strict=True):
-        parts.append(f"{name} AS ({_numbered(SQL[name], taken)})")
+        parts.append(f"{name} AS ({_numbered(texts(SQL[name]), taken)})")
         taken += width
     found = " + ".join(_count(name) for name in names if name in CHECKED) or "0"
     version = "NULL::xid" if READS.issuperset(names) else "pg_current_xact_id()::xid"
