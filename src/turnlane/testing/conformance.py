@@ -15,6 +15,7 @@ Each test is a sentence about the world. A docstring names the requirement (A5, 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -165,6 +166,16 @@ class BackendConformance:
     """Inherit it, and every promise of `turnlane.backends.base` is tested."""
 
     # Accept ----------------------------------------------------------------------------------------------------------
+
+    async def test_one_call_may_bring_more_messages_than_one_write_can_hold(self, backend: Backend) -> None:
+        said = [f"m-{number}" for number in range(1, 1_501)]
+        first, again = await asyncio.gather(*(accept(backend, *map(arrival, said)) for _ in range(2)))
+        assert [acceptance.seq for acceptance in first] == [acceptance.seq for acceptance in again]
+        assert [acceptance.seq for acceptance in first] == list(range(1, 1_501))
+        assert Counter(acceptance.verdict for acceptance in [*first, *again]) == {"accepted": 1_500, "duplicate": 1_500}
+        story = await backend.story(ALICE, limit=2_000)
+        assert story is not None
+        assert [message.origin_id for message in story.messages] == said
 
     async def test_messages_are_numbered_in_the_order_they_are_accepted(self, backend: Backend) -> None:
         first = await accept(backend, arrival("m-1"), arrival("m-2"), arrival("b-1", BOB))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from turnlane.backends.base import Acceptance, Arrival
 from turnlane.backends.grouped import GroupedBackend
 from turnlane.backends.nats.contents import NatsContents
 from turnlane.backends.nats.link import FAILURES
@@ -21,6 +22,7 @@ from turnlane.clock import Clock
 
 T = TypeVar("T")
 
+ACCEPTED_AT_ONCE_MAX = 500
 LOOK_SECONDS = 1.0
 """How often whoever waits for a change looks for one that no hint told of."""
 
@@ -55,6 +57,13 @@ class NatsBackend(GroupedBackend):
         self._reader = Reader(read, lambda: None)
         self._writer = Writer(self._store, self._report, lambda: self.limits)
         self._writer.start()
+
+    async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
+        """A few hundred at a time: each is a record, and the server takes only so many together."""
+        accepted: list[Acceptance] = []
+        for first in range(0, len(arrivals), ACCEPTED_AT_ONCE_MAX):
+            accepted += await super().accept(arrivals[first : first + ACCEPTED_AT_ONCE_MAX])
+        return accepted
 
     def _hear(self) -> None:
         self._tell_of_a_change()

@@ -411,6 +411,9 @@ class NatsStore:
         self._conclude(units, last - len(writes) + 1, last)
 
     def check_sizes(self, writes: Sequence[Write]) -> None:
+        if len(writes) > BATCH_MAX:
+            too_many = f"{len(writes)} records of one conversation at once, and the server takes {BATCH_MAX}"
+            raise ValueError(f"NATS cannot hold it: {too_many}; send less at once")
         most = self.link.max_payload
         for write in writes:
             if len(write.payload) > most - 1024:
