@@ -144,10 +144,10 @@ def test_a_checksum_knows_a_text_from_a_number_and_one_row_from_two() -> None:
 
 
 async def test_every_table_is_copied(postgres: str, postgres_server: Postgres, opens: Opens) -> None:
-    """Of a file, tests/unit/test_cli_backend.py says the same. The others are learned from these."""
+    """Of a file, tests/unit/test_cli_backend.py says the same. Handles are learned from the sessions."""
     await opens(postgres)
     tables = postgres_server.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-    assert set(tables.split()) == {*TABLES, "meta", "policy", "handle", "held"}
+    assert set(tables.split()) == {*TABLES, "meta", "policy", "handle"}
 
 
 # It goes on

@@ -33,8 +33,8 @@ WHERE kind = $1 AND queue = $2 AND due_at IS NOT NULL AND due_at <= $3 AND (due_
 ORDER BY due_at, id LIMIT $6
 
 -- name: running
--- Whose lanes are held now: as many rows as there are slots at work.
-SELECT l.id, l.policy, l.more FROM held AS h JOIN lane AS l ON l.id = h.lane WHERE l.kind = $1
+-- Whose lanes are held now: as many rows as there are slots at work. Served by lane_owner.
+SELECT id, policy, more FROM lane WHERE owner IS NOT NULL AND kind = $1
 
 -- name: served
 SELECT tenant, served FROM tenant WHERE kind = $1
@@ -47,19 +47,20 @@ INSERT INTO hold (account, until) VALUES ($1, $2)
 ON CONFLICT (account) DO UPDATE SET until = greatest(hold.until, excluded.until)
 
 -- name: lanes_of
-SELECT l.*, l.xmin FROM held AS h JOIN lane AS l ON l.id = h.lane WHERE h.owner = $1 ORDER BY l.id FOR UPDATE OF l
+-- Served by lane_owner.
+SELECT *, xmin FROM lane WHERE owner = $1 ORDER BY id FOR UPDATE
 
 -- name: peek_lanes_of
-SELECT l.*, l.xmin FROM held AS h JOIN lane AS l ON l.id = h.lane WHERE h.owner = $1
+SELECT *, xmin FROM lane WHERE owner = $1
 
 -- name: lanes_of_the_dead
--- Lanes whose owner is dead or unknown.
-SELECT l.*, l.xmin FROM held AS h JOIN lane AS l ON l.id = h.lane
-WHERE NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = h.owner AND w.live) ORDER BY l.id FOR UPDATE OF l
+-- Lanes whose owner is dead or unknown. Served by lane_owner.
+SELECT l.*, l.xmin FROM lane AS l WHERE l.owner IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = l.owner AND w.live) ORDER BY l.id FOR UPDATE
 
 -- name: peek_lanes_of_the_dead
-SELECT l.*, l.xmin FROM held AS h JOIN lane AS l ON l.id = h.lane
-WHERE NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = h.owner AND w.live)
+SELECT l.*, l.xmin FROM lane AS l WHERE l.owner IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM worker AS w WHERE w.id = l.owner AND w.live)
 
 -- name: policies
 SELECT id, text FROM policy WHERE id > $1
@@ -243,7 +244,7 @@ DELETE FROM journal WHERE id = $1 AND at = $2
 -- Dead workers that own nothing any more.
 SELECT w.id, w.alive_until FROM worker AS w
 WHERE (w.id, w.alive_until) > ($2, $3) AND NOT w.live AND w.alive_until < $1
-  AND NOT EXISTS (SELECT 1 FROM held AS h WHERE h.owner = w.id)
+  AND NOT EXISTS (SELECT 1 FROM lane AS l WHERE l.owner = w.id)
 ORDER BY w.id LIMIT $4
 
 -- name: forget_worker
@@ -300,13 +301,13 @@ SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id AND d.seq >
 WHERE l.kind = 1 AND l.next_seq > l.done_seq AND d.state = $1 ORDER BY d.queued_at LIMIT $2
 
 -- name: view_outbox_failed
--- One that failed has a cause. Served by delivery_failed.
+-- Served by delivery_failed.
 SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
-WHERE d.cause IS NOT NULL AND d.state = 'failed' AND d.state = $1 ORDER BY d.settled_at DESC LIMIT $2
+WHERE d.state = 'failed' AND d.state = $1 ORDER BY d.settled_at DESC LIMIT $2
 
 -- name: view_delivery_failed
 SELECT d.*, l.key FROM delivery AS d JOIN lane AS l ON l.id = d.lane
-WHERE d.cause IS NOT NULL AND d.state = 'failed' AND d.id = $1
+WHERE d.state = 'failed' AND d.id = $1
 
 -- name: view_delivery_queued
 SELECT d.*, l.key FROM lane AS l JOIN delivery AS d ON d.lane = l.id AND d.seq > l.done_seq
@@ -330,15 +331,16 @@ SELECT t.*, l.key FROM turn AS t JOIN lane AS l ON l.id = t.lane
 WHERE t.outcome = 'dead_letter' AND ($1::text IS NULL OR l.key = $1::text) ORDER BY t.ended_at DESC LIMIT $2
 
 -- name: view_locks
+-- Served by lane_owner.
 SELECT l.key, l.kind, l.owner, l.epoch, l.claimed_at, w.alive_until
-FROM held AS h JOIN lane AS l ON l.id = h.lane LEFT JOIN worker AS w ON w.id = l.owner ORDER BY l.claimed_at
+FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL ORDER BY l.claimed_at
 
 -- name: view_busy
-SELECT l.key, l.epoch, l.next_seq, l.claim_seq, l.done_seq, l.policy, l.more
-FROM held AS h JOIN lane AS l ON l.id = h.lane WHERE h.owner = $1 AND l.kind = 0
+-- Served by lane_owner.
+SELECT key, epoch, next_seq, claim_seq, done_seq, policy, more FROM lane WHERE owner = $1 AND kind = 0
 
 -- name: view_workers
-SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM held AS h WHERE h.owner = w.id), w.machine
+SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id), w.machine
 FROM worker AS w ORDER BY w.alive_until DESC
 
 -- name: view_lane_counts
@@ -362,7 +364,7 @@ SELECT kind, coalesce(sum(next_seq - done_seq - CASE WHEN next_seq = done_seq TH
 FROM lane GROUP BY kind
 
 -- name: view_totals
-SELECT (SELECT count(*) FROM delivery WHERE cause IS NOT NULL AND state = 'failed'),
+SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live)
 
@@ -390,9 +392,6 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- name: try_lock
 -- As `lock`, for whoever would rather know than wait.
 SELECT pg_try_advisory_xact_lock(hashtextextended(coalesce(current_schema(), '') || '/' || $1, 0))
-
--- name: learn_held
-INSERT INTO held SELECT id, owner FROM lane WHERE owner IS NOT NULL
 
 -- name: learn_handles
 INSERT INTO handle SELECT DISTINCT agent, handle FROM session ON CONFLICT DO NOTHING
@@ -447,13 +446,6 @@ SELECT 1 WHERE (SELECT coalesce(sum(until), 0) FROM hold) = ($1::bigint[])[1]
 -- name: check_journal
 -- Nobody else has written since, as far as can be told.
 SELECT 1 WHERE (SELECT coalesce(max(id), 0) FROM journal) = ($1::bigint[])[1]
-
--- name: hold_lane
-INSERT INTO held SELECT * FROM unnest($1::bigint[], $2::text[])
-ON CONFLICT (lane) DO UPDATE SET owner = excluded.owner
-
--- name: release_lane
-DELETE FROM held WHERE lane = ANY ($1::bigint[])
 
 -- name: insert_lane
 INSERT INTO lane

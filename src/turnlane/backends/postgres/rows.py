@@ -75,7 +75,6 @@ class PostgresRows(SqlRows):
     def _lane_from(self, row: Row) -> StoredLane:
         lane = super()._lane_from(row)
         lane.version = row[-1]
-        lane.holder = lane.owner
         return lane
 
     def _new_id(self, kind: Kind, key: str) -> int:
@@ -181,9 +180,6 @@ class PostgresRows(SqlRows):
             lane.steady = codec.steady_part(lane)
             self._changed.pop(lane.id, None)
         self._writes["insert_lane"] += [codec.new_lane_row(lane, self._policies) for lane in self._added]
-        for lane in self.changed:
-            if lane.owner != lane.holder:
-                self._change_holder(lane)
         moves = self._writes["move_lane"]
         for _, lane in sorted(self._changed.items()):
             moving, steady = (*codec.moving_columns(lane), lane.version), codec.steady_part(lane)
@@ -192,13 +188,6 @@ class PostgresRows(SqlRows):
             else:
                 lane.steady = steady
                 self._writes["set_lane"].append((*moving, *codec.steady_columns(lane, self._policies)))
-
-    def _change_holder(self, lane: StoredLane) -> None:
-        lane.holder = lane.owner
-        if lane.owner is None:
-            self._writes["release_lane"].append((lane.id,))
-        else:
-            self._writes["hold_lane"].append((lane.id, lane.owner))
 
     def _write(self, name: str, rows: Sequence[Row]) -> None:
         """At once. What has outcomes or is forgotten goes row by row; it is seldom, and rows are few."""

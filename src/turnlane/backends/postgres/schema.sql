@@ -41,12 +41,7 @@ CREATE TABLE lane (
     UNIQUE (kind, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX lane_due   ON lane (kind, queue, due_at, id) WHERE due_at IS NOT NULL;
-
--- Lanes that have an owner. Not an index of the lanes: each change of an owner would then be one of all their indexes.
-CREATE TABLE held (
-    lane        bigint PRIMARY KEY,
-    owner       text   NOT NULL
-);
+CREATE INDEX lane_owner ON lane (owner) WHERE owner IS NOT NULL;
 
 CREATE TABLE message (
     lane        bigint NOT NULL,
@@ -128,7 +123,7 @@ CREATE TABLE delivery (
     options     text,
     PRIMARY KEY (lane, seq)
 ) WITH (fillfactor = 80);
-CREATE INDEX delivery_failed ON delivery (lane, seq) WHERE cause IS NOT NULL;    -- none of which a delivery that is sent changes
+CREATE INDEX delivery_failed ON delivery (settled_at) WHERE state = 'failed';
 
 CREATE TABLE question (
     lane        bigint NOT NULL,

@@ -73,8 +73,7 @@ class PostgresTables:
 
     def go_on_counting(self) -> None:
         with self._explained():
-            for known in ("learn_handles", "learn_held"):
-                self.connection.execute(SQL[known])
+            self.connection.execute(SQL["learn_handles"])
             self.connection.execute(SQL["skip_lane_blocks"], (LANES_PER_BLOCK * 2,))
             schema.let_the_journal_grow(self.connection)
 

@@ -55,8 +55,6 @@ class StoredLane(Lane):
     """When this process last touched it."""
     version: int = 0
     """Of its row, where a store can tell."""
-    holder: str | None = None
-    """Its owner as another row says, where a store has one for it."""
 
 
 class Policies:
