@@ -169,17 +169,25 @@ async def answered(store: Backend, *arrivals: Arrival) -> None:
     await store.leave(worker)
 
 
-async def test_a_message_is_known_again_that_was_forgotten_before_its_id(
-    both: tuple[str, str], opens: Opens, clock: VirtualClock
-) -> None:
+async def moved_after_forgetting(
+    both: tuple[str, str], opens: Opens, clock: VirtualClock, *, messages: bool, ids: bool, then: Arrival
+) -> Backend:
+    """Two messages are answered, then they or their ids forgotten, and one more is answered before all is moved."""
     source, target = both
     before = await opens(source)
     await answered(before, said("m-1"), said("m-2"))
     clock.advance(1)
-    await before.forget(messages_before=clock.now(), events_before=0, origins_before=0)
-    await answered(before, said("m-3"))
+    now = clock.now()
+    await before.forget(messages_before=now * messages, events_before=0, origins_before=now * ids)
+    await answered(before, then)
     await before.close()
-    after = await moved(source, target, opens)
+    return await moved(source, target, opens)
+
+
+async def test_a_message_is_known_again_that_was_forgotten_before_its_id(
+    both: tuple[str, str], opens: Opens, clock: VirtualClock
+) -> None:
+    after = await moved_after_forgetting(both, opens, clock, messages=True, ids=False, then=said("m-3"))
     acceptances = await after.accept([said("m-1"), said("m-2"), said("m-3"), said("m-4")])
     assert [(each.verdict, each.seq) for each in acceptances] == [
         ("duplicate", 1),
@@ -193,14 +201,7 @@ async def test_a_message_is_known_again_that_was_forgotten_before_its_id(
 async def test_an_id_that_was_forgotten_before_its_message_stays_forgotten(
     both: tuple[str, str], opens: Opens, clock: VirtualClock
 ) -> None:
-    source, target = both
-    before = await opens(source)
-    await answered(before, said("m-1"), said("m-2"))
-    clock.advance(1)
-    await before.forget(messages_before=0, events_before=0, origins_before=clock.now())
-    await answered(before, said("m-2"))
-    await before.close()
-    after = await moved(source, target, opens)
+    after = await moved_after_forgetting(both, opens, clock, messages=False, ids=True, then=said("m-2"))
     [anew, known] = await after.accept([said("m-1"), said("m-2")])
     assert (anew.verdict, anew.seq, known.verdict, known.seq) == ("accepted", 4, "duplicate", 3)
 

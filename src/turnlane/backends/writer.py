@@ -164,7 +164,7 @@ class Writer:
         """Durable, but not told yet: its answers are worked on while the next group is made durable."""
         self._stopping = False
         self.undone: Exception | None = None
-        """What last undid a group. Only a call that nobody should make does."""
+        """What last undid a group, or failed a look. Only a call that nobody should make does, or a mistake of ours."""
         self._thread = threading.Thread(target=self._run, name="turnlane-writer", daemon=True)
 
     def start(self) -> None:
@@ -245,11 +245,16 @@ class Writer:
             if not self._waiting:
                 return False
             self._look_ahead()
-        # As below, this thread must not end: the next call will meet the same trouble and report it.
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - as below, this thread must not end
+            self._note_failed_look(error)
             self._next_due = None  # whatever was due still is, but is looked for no more often than others' work
             return False
         return self._next_due is not None and self._next_due <= self._store.now()
+
+    def _note_failed_look(self, error: Exception) -> None:
+        """The store's own trouble will meet the next call, which is told of it. Anything else is a mistake of ours."""
+        if not isinstance(error, self._trouble):
+            self.undone = error
 
     def _look_ahead(self) -> None:
         """When those who wait can be served by time alone."""
@@ -277,7 +282,8 @@ class Writer:
         soon = self._store.now() + int(self._store.poll_seconds * 1000)
         try:
             self._look_ahead()
-        except Exception:  # noqa: BLE001 - as above: the next call reports it
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note_failed_look(error)
             self._next_due = soon
         if self._next_due is not None:
             held = soon if self._next_due <= self._store.now() else 0

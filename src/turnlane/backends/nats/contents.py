@@ -12,7 +12,7 @@ import msgspec
 from turnlane.backends.copying import CONVERSATIONS, JOURNAL, Piece, Row, Whole
 from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, decode, encode, message_id
 from turnlane.backends.nats.conversation import Conversation, Record
-from turnlane.backends.nats.link import BATCH_MAX, FAILURES, Duplicate, ServerError, Stored, Write
+from turnlane.backends.nats.link import FAILURES, Duplicate, ServerError, Stored, Write, in_batches
 from turnlane.backends.nats.shelf import FORGOTTEN
 from turnlane.backends.nats.store import NO_STREAM, VERSION, NatsStore, explain
 from turnlane.backends.nats.target import Target
@@ -25,7 +25,8 @@ BLOCK_CONVERSATIONS, BLOCK_ROWS = 200, 1000
 """So many conversations are held in memory, or as many as have about so many messages and deliveries."""
 RECORD_BYTES = 200_000
 """Into which old rows are gathered; one that is longer has a record of its own."""
-BATCH_BYTES = 4_000_000
+RECORD_BYTES = 4_000
+"""A longer record counts for several, so that a batch does not grow beyond some four million."""
 
 
 class NatsContents:
@@ -207,7 +208,7 @@ class NatsContents:
 
     def _put(self, writes: Sequence[Write]) -> None:
         with self._explained():
-            for batch in _cut(writes):
+            for batch in in_batches(writes, lambda write: 1 + len(write.payload) // RECORD_BYTES):
                 try:
                     self._store.check_sizes(batch)
                 except ValueError as error:
@@ -376,17 +377,3 @@ def _others(values: dict[str, dict[str, Any]]) -> dict[str, list[Row]]:
         "hold": [hold for holds in values.get("holds", {}).values() for hold in holds.items()],
         "setting": [(name, value) for name, (value,) in values.get("setting", {}).items() if value is not None],
     }
-
-
-def _cut(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
-    """Into batches that the server takes."""
-    batch: list[Write] = []
-    size = 0
-    for write in writes:
-        if batch and (len(batch) == BATCH_MAX or size + len(write.payload) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(write)
-        size += len(write.payload)
-    if batch:
-        yield batch

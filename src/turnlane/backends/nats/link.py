@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,6 +84,20 @@ class Stored:
     payload: bytes
     id: str | None = None
     """Under which it was written, where several were read at once."""
+
+
+def in_batches(units: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+    """As many as the server takes together, each unit whole. `records`: for how many a unit counts."""
+    batch: list[T] = []
+    size = 0
+    for unit in units:
+        if batch and size + records(unit) > BATCH_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(unit)
+        size += records(unit)
+    if batch:
+        yield batch
 
 
 class Refused(Exception):

@@ -24,6 +24,7 @@ from turnlane.backends.nats.link import (
     ServerError,
     Stored,
     Write,
+    in_batches,
     is_refused,
     milliseconds,
 )
@@ -378,7 +379,8 @@ class NatsStore:
 
     def _store(self, rows: NatsRows) -> None:
         self._store_policies()
-        for units in _cut(rows.units):
+        # Whatever one transaction does to one conversation stays together.
+        for units in in_batches(rows.units, lambda unit: len(unit.writes)):
             self._store_units(units, rows)
         for origin, place in rows.moved.items():
             self.shelf.remember_origin(origin, *place)
@@ -646,17 +648,3 @@ async def throwaway_stream(url: str) -> AsyncIterator[str]:
 
 def _version_of(info: Mapping[str, Any]) -> int:
     return int(info["config"].get("metadata", {}).get("turnlane", 0))
-
-
-def _cut(units: Sequence[Unit]) -> Iterator[Sequence[Unit]]:
-    """Into batches that the server takes. Whatever one transaction does to one conversation stays together."""
-    batch: list[Unit] = []
-    size = 0
-    for unit in units:
-        if batch and size + len(unit.writes) > BATCH_MAX:
-            yield batch
-            batch, size = [], 0
-        batch.append(unit)
-        size += len(unit.writes)
-    if batch:
-        yield batch
