@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
+from turnlane import event_loop
 from turnlane.agents.base import Agent
 from turnlane.backends.base import Backend, open_backend
 from turnlane.channels.base import Channel, HookChannel, ListeningChannel, Received
@@ -159,7 +160,7 @@ class Bot:
         configure(self.settings.log_format)
         self.subscribe(EventLog())
         tune_collector()
-        asyncio.run(self._run_with_signals(serve=serve, work=work, sockets=sockets))
+        event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets))
 
     async def _run_with_signals(self, *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None) -> None:
         loop = asyncio.get_running_loop()

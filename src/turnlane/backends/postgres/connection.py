@@ -12,6 +12,7 @@ import asyncpg
 from turnlane.backends.sql.codec import NOTHING
 from turnlane.backends.sql.database import Row
 from turnlane.errors import InvalidSettings
+from turnlane.event_loop import new_event_loop
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class BlockingConnection:
     def __init__(self, target: Target, *, by_index: bool = False) -> None:
         self._target = target
         self._by_index = by_index
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._connection: asyncpg.Connection | None = None
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
 from collections.abc import Iterator
 
+from turnlane import event_loop
 from turnlane.testing.bench.engine import Engine, conversations, engine, message, policy
 from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
@@ -17,9 +17,9 @@ ARRIVALS_PER_CALL = 500
 
 
 def backlog(scale: Scale, ground: Ground) -> Iterator[Sample]:
-    small = asyncio.run(_drain_rate(ground.store("backlog-small"), scale.backlog_small, scale))
-    large = asyncio.run(_drain_rate(ground.store("backlog-large"), scale.backlog, scale))
-    again = asyncio.run(_drain_rate(ground.store("backlog-again"), scale.backlog_small, scale))
+    small = event_loop.run(_drain_rate(ground.store("backlog-small"), scale.backlog_small, scale))
+    large = event_loop.run(_drain_rate(ground.store("backlog-large"), scale.backlog, scale))
+    again = event_loop.run(_drain_rate(ground.store("backlog-again"), scale.backlog_small, scale))
     rate_small = (small + again) / 2
     detail = {"lanes": scale.backlog, "turns_per_second_small": rate_small, "turns_per_second_large": large}
     yield Sample("backlog", large / rate_small, detail)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from turnlane import event_loop
 from turnlane.model.policy import OnBusy
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
 from turnlane.testing.bench.ground import Files, Ground
@@ -67,7 +68,7 @@ def _sample(name: str, done: Burst, raw: float) -> Sample:
 
 
 def one_burst(url: str, on_busy: OnBusy, slots: int, scale: Scale) -> Burst:
-    done = asyncio.run(_one_burst(url, on_busy, slots, scale))
+    done = event_loop.run(_one_burst(url, on_busy, slots, scale))
     return replace(done, commits=_commits(url))
 
 

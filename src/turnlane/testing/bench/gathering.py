@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
+from turnlane import event_loop
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
 from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
@@ -13,7 +14,7 @@ from turnlane.testing.bench.scale import Scale
 
 
 def gathering(scale: Scale, ground: Ground) -> Iterator[Sample]:
-    turns = asyncio.run(_turns(scale, ground.store("gathering")))
+    turns = event_loop.run(_turns(scale, ground.store("gathering")))
     yield Sample("gathering", max(turns.values()), {"conversations": len(turns), "turns": turns.total()})
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
+from turnlane import event_loop
 from turnlane.testing.bench.engine import TEXT
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Server(Remote):
             yield RawServer(connection, thread)
 
     def drop(self) -> None:
-        asyncio.run(self._drop())
+        event_loop.run(self._drop())
 
     async def _drop(self) -> None:
         from turnlane.backends.postgres.connection import Target

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
+from turnlane import event_loop
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
 from turnlane.testing.bench.ground import Ground, Raw
 from turnlane.testing.bench.report import Sample, percentile
@@ -27,7 +28,7 @@ FOLLOW_UP_AFTER_SECONDS = 0.005
 def idle(scale: Scale, ground: Ground) -> Iterator[Sample]:
     """W2: one message into an idle system."""
     with ground.raw() as raw:
-        starts, commits = asyncio.run(_probes(scale, ground.store("idle"), raw))
+        starts, commits = event_loop.run(_probes(scale, ground.store("idle"), raw))
     yield _sample("idle.start", starts, raw, commits=1 if ground.is_file else 0)
     yield _sample("idle.commit", commits, raw, commits=2 if ground.is_file else 0)
 
@@ -52,7 +53,7 @@ async def _probes(scale: Scale, url: str, raw: Raw) -> tuple[list[float], list[f
 def follow_up(scale: Scale, ground: Ground) -> Iterator[Sample]:
     """W6: the next message already waits when a turn ends."""
     with ground.raw() as raw:
-        gaps = asyncio.run(_gaps(scale, ground.store("follow-up"), raw))
+        gaps = event_loop.run(_gaps(scale, ground.store("follow-up"), raw))
     yield _sample("follow_up", gaps, raw, commits=1 if ground.is_file else 0)
 
 

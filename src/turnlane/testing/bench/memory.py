@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
 from collections.abc import Iterator
 
+from turnlane import event_loop
 from turnlane.model.delivery import Delivery
 from turnlane.model.lane import Lane
 from turnlane.model.lease import Lease
@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.02
 
 
 def memory(scale: Scale, ground: Ground) -> Iterator[Sample]:
-    left = asyncio.run(objects_of_idle_conversations(ground.store("memory"), scale))
+    left = event_loop.run(objects_of_idle_conversations(ground.store("memory"), scale))
     yield Sample("memory", left, {"conversations": scale.conversations})
 
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
+from turnlane import event_loop
 from turnlane.app import Bot, tune_collector
 from turnlane.backends.base import open_backend
 from turnlane.channels.webhook import Webhook
@@ -44,9 +45,9 @@ IDLE = ("select.epoll",)
 
 def over_http(scale: Scale, ground: Ground) -> Iterator[Sample]:
     engine = one_burst(ground.store("engine"), "collect", scale.slots_many, scale).rate
-    served = asyncio.run(_burst(scale, ground.store("http"), profiled=False))
+    served = event_loop.run(_burst(scale, ground.store("http"), profiled=False))
     few = replace(scale, conversations=max(1, scale.conversations // 5))
-    profile = asyncio.run(_burst(few, ground.store("profile"), profiled=True)).profile
+    profile = event_loop.run(_burst(few, ground.store("profile"), profiled=True)).profile
     detail = {"messages_per_second": served.rate, "messages_per_second_engine": engine}
     detail |= {f"loop_share_{name}": share for name, share in profile.items()}
     detail |= {"server_cpu_us_per_message": served.cpu_us, "of_it_in_the_writer": served.writer_share}
@@ -213,7 +214,7 @@ def _process(url: str, reply_port: int, slots: int, profiled: bool, pipe: Connec
     profile = cProfile.Profile()
     if profiled:
         profile.enable()
-    cpu, loop_cpu, waiting = asyncio.run(_serve(url, reply_port, slots, pipe))
+    cpu, loop_cpu, waiting = event_loop.run(_serve(url, reply_port, slots, pipe))
     profile.disable()
     pipe.send(Served(cpu, loop_cpu, waiting, _shares(profile) if profiled else {}))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
+from turnlane import event_loop
 from turnlane.app import tune_collector
 from turnlane.testing.bench.burst import say_everything
 from turnlane.testing.bench.engine import Engine, conversations, engine, policy
@@ -88,7 +89,7 @@ def _answer_of(question: Connection) -> Share:
 def _process(number: int, count: int, scale: Scale, url: str, barrier: Barrier, answer: Connection) -> None:
     tune_collector()
     try:
-        answer.send(asyncio.run(_share(number, count, scale, url, barrier)))
+        answer.send(event_loop.run(_share(number, count, scale, url, barrier)))
     except Exception as error:  # noqa: BLE001 - the process that waits is told, and raises it
         barrier.abort()
         answer.send(f"{type(error).__name__}: {error}")

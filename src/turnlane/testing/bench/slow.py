@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from math import ceil
 
+from turnlane import event_loop
 from turnlane.testing.bench.burst import say_everything
 from turnlane.testing.bench.engine import conversations, engine, policy
 from turnlane.testing.bench.ground import Ground
@@ -17,7 +17,7 @@ MESSAGES = 2
 
 
 def slow(scale: Scale, ground: Ground) -> Iterator[Sample]:
-    makespan = asyncio.run(_makespan(scale, ground.store("slow")))
+    makespan = event_loop.run(_makespan(scale, ground.store("slow")))
     ideal = ceil(scale.slow_conversations * MESSAGES / scale.slow_slots) * scale.slow_seconds
     yield Sample("slow", makespan / ideal, {"makespan_seconds": makespan, "ideal_seconds": ideal})
 

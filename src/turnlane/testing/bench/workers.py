@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
+from turnlane import event_loop
 from turnlane.testing.bench.engine import conversations, engine, message, policy
 from turnlane.testing.bench.ground import Ground
 from turnlane.testing.bench.report import Sample
@@ -26,7 +27,7 @@ def workers(scale: Scale, ground: Ground) -> Iterator[Sample]:
 
 def _turns_per_second(count: int, scale: Scale, url: str) -> float:
     """Of processes that start together on lanes that all wait."""
-    asyncio.run(_fill(url, scale.workers_lanes))
+    event_loop.run(_fill(url, scale.workers_lanes))
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(count)
     pipes = [spawn.Pipe(duplex=False) for _ in range(count)]
@@ -65,7 +66,7 @@ async def _fill(url: str, lanes: int) -> None:
 
 def _process(url: str, scale: Scale, barrier: multiprocessing.synchronize.Barrier, answer: Connection) -> None:
     try:
-        answer.send(asyncio.run(_work(url, scale, barrier)))
+        answer.send(event_loop.run(_work(url, scale, barrier)))
     except Exception as error:  # noqa: BLE001 - told to the one that started us
         answer.send(error)
 
