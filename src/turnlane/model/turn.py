@@ -110,6 +110,10 @@ class Reply:
     usage: Usage = NO_USAGE
     local: bool = False
     """What the session's handle stands for is on this machine alone. The conversation stays here while it can."""
+    began_anew: str | None = None
+    """Why the session is not the one that the turn named, if that could not be gone on with."""
+    model: str | None = None
+    """Which model answered: it has its price."""
 
     @property
     def parts(self) -> Sequence[str]:
