@@ -34,6 +34,7 @@ from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Outcome
+from turnlane.model.usage import Spent
 from turnlane.model.value import value
 from turnlane.model.view import (
     Busy,
@@ -339,6 +340,14 @@ class Backend(Protocol):
 
     async def schedules(self) -> list[ScheduleView]:
         """All of them, by name."""
+
+    async def spent(
+        self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None
+    ) -> list[Spent]:
+        """What answered turns used, added up by account in their commits, in the order of the accounts.
+
+        From one day to another, both included; of one channel or user alone. Never forgotten.
+        """
 
     async def counts(self) -> Counts: ...
 

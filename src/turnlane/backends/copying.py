@@ -25,6 +25,10 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "tenant": ("kind", "tenant", "served"),
     "hold": ("account", "until"),
     "setting": ("name", "value"),
+    "spent": (
+        *("day", "channel", "for_user", "agent", "model", "turns", "input_tokens", "output_tokens", "cached_tokens"),
+        *("reasoning_tokens", "cost"),
+    ),
 }
 """What belongs to no conversation, and what is known of each."""
 TABLES = ("lane", "message", "origin", "turn", "attempt", "delivery", "question", "session", *OTHERS, JOURNAL)

@@ -23,6 +23,7 @@ from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Outcome
+from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     Busy,
     Counts,
@@ -321,6 +322,11 @@ class GroupedBackend:
     async def schedules(self) -> list[ScheduleView]:
         now = self._clock.now()
         return await self._read(lambda v: v.schedules(now))
+
+    async def spent(
+        self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None
+    ) -> list[Spent]:
+        return await self._read(lambda v: v.spent(Period(since, until, channel, user)))
 
     async def counts(self) -> Counts:
         now = self._clock.now()

@@ -28,6 +28,7 @@ from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
 from turnlane.model.session import Session
 from turnlane.model.turn import Outcome
+from turnlane.model.usage import Account, Period, Spent, Usage
 from turnlane.model.view import (
     AttemptView,
     Busy,
@@ -58,6 +59,7 @@ class MemoryRows:
         self.places: dict[str, int] = {}
         """In what order conversations were first heard of, which decides where lanes are due at the same moment."""
         self.origins: dict[tuple[str, str], tuple[int, int]] = {}
+        self.spent: dict[Account, Spent] = {}
         self.messages: dict[str, dict[int, Message]] = {}
         self.outgoing: dict[str, dict[int, Delivery]] = {}
         self.settled: dict[tuple[str, int], Settled] = {}
@@ -184,6 +186,9 @@ class MemoryRows:
     def add_turn(self, lane: Lane, turn: TurnView) -> None:
         assert (lane.key, turn.number) not in self.turns
         self.turns[lane.key, turn.number] = turn
+
+    def spend(self, account: Account, usage: Usage) -> None:
+        self.spent[account] = self.spent.get(account, Spent(account)).and_also(usage)
 
     def turn(self, lane: Lane, number: int) -> TurnView | None:
         return self.turns.get((lane.key, number))
@@ -559,6 +564,12 @@ class MemoryBackend:
     async def schedules(self) -> list[ScheduleView]:
         scheduled = [lane for _, lane in sorted(self._rows.lanes.items()) if lane.rare.schedule is not None]
         return [ScheduleView.of(lane, self._clock.now()) for lane in scheduled]
+
+    async def spent(
+        self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None
+    ) -> list[Spent]:
+        wanted = Period(since, until, channel, user)
+        return [spent for account, spent in sorted(self._rows.spent.items()) if account in wanted]
 
     async def counts(self) -> Counts:
         rows, now = self._rows, self._clock.now()

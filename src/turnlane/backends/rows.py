@@ -12,6 +12,7 @@ from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
+from turnlane.model.usage import Account, Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 
@@ -101,6 +102,9 @@ class Rows(Protocol):
     def turn(self, lane: Lane, number: int) -> TurnView | None: ...
     def amend_turn(self, lane: Lane, turn: TurnView) -> None:
         """Another outcome for a turn that is recorded."""
+
+    def spend(self, account: Account, usage: Usage) -> None:
+        """One more turn of this account."""
 
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None: ...
     def attempt(self, lane: Lane, epoch: int) -> AttemptView | None: ...

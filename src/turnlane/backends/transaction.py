@@ -23,7 +23,7 @@ from turnlane.model.delivery import Delivery, delivery_id, question_id
 from turnlane.model.lane import NOTHING_RARE, OUT, TICK, TURN, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
-from turnlane.model.message import Message
+from turnlane.model.message import Message, channel_of
 from turnlane.model.notice import CLOSED, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
@@ -41,6 +41,7 @@ from turnlane.model.turn import (
     Superseded,
     TurnOutcome,
 )
+from turnlane.model.usage import NO_USAGE, Account, day_of
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "answered": "answered",
@@ -331,6 +332,8 @@ class Transaction(Scheduling, TakingOver, Asking):
         deliveries = self._queue_deliveries(lane, (*lease.messages, *steered), reply)
         self._save_session(lane, lease, reply)
         self._record_turn(lane, "answered", lease.policy.agent, reply=reply)
+        if reply.usage is not NO_USAGE:
+            self._spend(lane, lease, reply)
         who = (lane.attempt, lane.epoch, lane.owner)
         spent = (reply.usage.input_tokens, reply.usage.output_tokens)
         took = self._now - lease.claimed_at
@@ -385,6 +388,11 @@ class Transaction(Scheduling, TakingOver, Asking):
             after = self._bound(lane, lease, after)
         continues = lease.session is not None and before.handle == after.handle and before.machine == after.machine
         self._rows.save_session(lane, lease.policy.agent, after, continues=continues)
+
+    def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
+        if reply.usage != NO_USAGE:
+            who = (channel_of(lane.key), lane.runs_as[1], lease.policy.agent, reply.model or "")
+            self._rows.spend(Account(day_of(self._now), *who), reply.usage)
 
     def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:
         """To the machine of whoever ran the turn."""

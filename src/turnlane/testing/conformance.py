@@ -1148,6 +1148,52 @@ class BackendConformance:
             totals.append((session.handle, session.turns, session.usage.input_tokens))
         assert totals == [("a", 1, 5), ("a", 2, 12), ("a", 2, 12), ("b", 1, 2)]
 
+    # What is spent ---------------------------------------------------------------------------------------------------
+
+    async def test_what_turns_used_is_added_up_by_day_channel_user_agent_and_model(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """B5: exact at every commit; a session that begins anew, or a turn without one, changes nothing about it."""
+        worker = await joined(backend, clock)
+        for number, (conversation, session, model) in enumerate(
+            [(ALICE, "a", "small"), (ALICE, "b", "small"), (BOB, None, "large"), (ALICE, "b", "large")]
+        ):
+            await accept(backend, arrival(f"m-{number}", conversation))
+            usage = Usage(10 + number, 1, 2, 3, 4_000)
+            reply = Reply("hi", session, usage, model=model)
+            await backend.commit(await claim_one(backend, worker), Replied(reply))
+        small, large = sorted(await backend.spent(), key=lambda spent: spent.account.model, reverse=True)
+        assert small.account == replace(large.account, model="small")
+        assert (small.account.channel, small.account.user, small.account.agent) == ("site", "somebody", AT_ONCE.agent)
+        assert (small.turns, small.usage) == (2, Usage(21, 2, 4, 6, 8_000))
+        assert (large.turns, large.usage) == (2, Usage(25, 2, 4, 6, 8_000))
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert [turn.usage.cost for turn in story.turns] == [4_000] * 3
+        assert story.sessions[AT_ONCE.agent].usage == Usage(24, 2, 4, 6, 8_000)
+
+    async def test_only_what_is_asked_for_of_the_spent_is_shown(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"), arrival("m-2", "shop/alice"))
+        for lease in await backend.claim(worker, Kind.TURN, most=2):
+            await backend.commit(lease, answer(tokens=5))
+        [one, other] = await backend.spent()
+        assert (one.account.channel, other.account.channel) == ("shop", "site")
+        day = one.account.day
+        assert await backend.spent(channel="site") == [other]
+        assert await backend.spent(since=day, until=day, channel="shop", user="somebody") == [one]
+        assert await backend.spent(user="nobody") == []
+        assert await backend.spent(since=day + 2) == await backend.spent(until=day - 2) == []
+
+    async def test_a_turn_that_used_nothing_or_was_fenced_is_not_paid(self, backend: Backend, clock: Clock) -> None:
+        lost, worker = await joined(backend, clock), await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        stale = await claim_one(backend, lost)
+        await backend.leave(lost)
+        assert (await backend.commit(stale, answer(tokens=7))).verdict != "answered"
+        await backend.commit(await claim_one(backend, worker), answer(tokens=0))
+        assert await backend.spent() == []
+
     # Sessions on one machine -----------------------------------------------------------------------------------------
 
     async def test_a_session_on_one_machine_goes_on_there(

@@ -43,6 +43,12 @@ class Mutant:
 
 
 MUTANTS = (
+    # What is spent
+    Mutant("a turn is paid by whoever spoke last", f"{TRANSACTION}._spend", "lane.runs_as[1]", "lane.user"),
+    Mutant("only the dear model is paid for", f"{TRANSACTION}._spend", 'reply.model or ""', '"large"'),
+    Mutant("the next agent pays for the last one", f"{TRANSACTION}._spend", "lease.policy.agent", "lane.policy.agent"),
+    Mutant("a turn counts for another day", f"{TRANSACTION}._spend", "day_of(self._now)", "day_of(self._now) + 1"),
+    Mutant("what the agent spent is not added", f"{TRANSACTION}._answer", "is not NO_USAGE", "is NO_USAGE"),
     # Schedules
     Mutant("a schedule fires once and never again", f"{TRANSACTION}._tick", "lane.arm(passed.next_at", "lane.arm(None"),
     Mutant(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, astuple, fields
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -17,6 +17,7 @@ from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.question import QuestionView
 from turnlane.model.session import Session
+from turnlane.model.usage import Account, Spent, Usage
 from turnlane.model.view import AttemptView, TurnView
 
 T = TypeVar("T")
@@ -126,6 +127,23 @@ def lane_from(packed: Sequence[Any], key: str, policies: Policies) -> Lane:
         lane.rare = msgspec.convert(rare, Rare)
     lane.aside = tuple((first, last) for first, last in lane.aside)
     return lane
+
+
+NOTHING_SPENT = (0,) * (1 + len(fields(Usage)))
+
+
+def spent_to(spent: Spent) -> tuple[int, ...]:
+    return (spent.turns, *astuple(spent.usage))
+
+
+def spent_from(account: Account, packed: Sequence[int]) -> Spent:
+    return Spent(account, packed[0], Usage(*packed[1:]))
+
+
+def all_spent(day: int, channel: str, user: str, value: Mapping[str, Sequence[int]]) -> Iterator[Spent]:
+    for name, packed in value.items():
+        agent, _, model = name.partition("\n")
+        yield spent_from(Account(day, channel, user, agent, model), packed)
 
 
 _UNSAFE = re.compile(rb"[^!-~]|[.*>=]")

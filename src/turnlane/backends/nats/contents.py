@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from turnlane.backends.copying import CONVERSATIONS, JOURNAL, Piece, Row, Whole
-from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, decode, encode, message_id
+from turnlane.backends.nats.codec import (
+    ATTEMPT,
+    DELIVERY,
+    MESSAGE,
+    QUESTION,
+    TURN_OVER,
+    all_spent,
+    decode,
+    encode,
+    message_id,
+    spent_to,
+)
 from turnlane.backends.nats.conversation import Conversation, Record
 from turnlane.backends.nats.link import FAILURES, Duplicate, ServerError, Stored, Write, in_batches
 from turnlane.backends.nats.shelf import FORGOTTEN
@@ -25,7 +37,7 @@ BLOCK_CONVERSATIONS, BLOCK_ROWS = 200, 1000
 """So many conversations are held in memory, or as many as have about so many messages and deliveries."""
 RECORD_BYTES = 200_000
 """Into which old rows are gathered; one that is longer has a record of its own."""
-RECORD_BYTES = 4_000
+BYTES_THAT_COUNT = 4_000
 """A longer record counts for several, so that a batch does not grow beyond some four million."""
 
 
@@ -112,6 +124,15 @@ class NatsContents:
             for what, rows in _others(values).items():
                 if rows:
                     yield what, rows
+            if spent := self._spent():
+                yield "spent", spent
+
+    def _spent(self) -> list[Row]:
+        return [
+            (*astuple(spent.account), *spent_to(spent))
+            for stored in self._link.newest(self._subjects.spent(None, None, None))
+            for spent in all_spent(*self._subjects.spender(stored.subject), decode(stored.payload))
+        ]
 
     def _journal(self, since: int) -> Iterator[Piece]:
         """Facts are told in the records of what they are about, but for those that were copied here."""
@@ -208,7 +229,7 @@ class NatsContents:
 
     def _put(self, writes: Sequence[Write]) -> None:
         with self._explained():
-            for batch in in_batches(writes, lambda write: 1 + len(write.payload) // RECORD_BYTES):
+            for batch in in_batches(writes, lambda write: 1 + len(write.payload) // BYTES_THAT_COUNT):
                 try:
                     self._store.check_sizes(batch)
                 except ValueError as error:
@@ -267,6 +288,11 @@ class NatsContents:
                 case "hold":
                     values[other("holds")] = known("holds", {}) | {row[0]: row[1]}
                     self._others["holds"] = values[other("holds")]
+                case "spent":
+                    day, channel, user, agent, model, *packed = row
+                    subject = self._subjects.spent(day, channel, user)
+                    values[subject] = known(subject, {}) | {f"{agent}\n{model}": packed}
+                    self._others[subject] = values[subject]
                 case "tenant":
                     kind = Kind(row[0]).name
                     values[other("served", kind)] = known(kind, {}) | {row[1]: row[2]}

@@ -7,7 +7,18 @@ from dataclasses import astuple, dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Protocol
 
-from turnlane.backends.nats.codec import ATTEMPT, DELIVERY, MESSAGE, QUESTION, TURN_OVER, encode, message_id
+from turnlane.backends.nats.codec import (
+    ATTEMPT,
+    DELIVERY,
+    MESSAGE,
+    NOTHING_SPENT,
+    QUESTION,
+    TURN_OVER,
+    encode,
+    message_id,
+    spent_from,
+    spent_to,
+)
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Write
 from turnlane.backends.nats.shelf import Place, Shelf
@@ -19,6 +30,7 @@ from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
+from turnlane.model.usage import Account, Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 DEAD_AT_ONCE_MAX = 200
@@ -209,6 +221,12 @@ class NatsRows:
         known = self._shelf.values.get(subject)
         return nothing if known is None else known[0]
 
+    def _known_value(self, subject: str) -> Any:
+        """Of one that is apart: it is read if nobody here knows it."""
+        if subject not in self._values and subject not in self._shelf.values:
+            self._shelf.learn_value(subject, *self._loader.load_value(subject), wanted=True)
+        return self._value(subject, None)
+
     def served(self, kind: Kind) -> Mapping[str, int]:
         served: Mapping[str, int] = self._value(self._shelf.subjects.other("served", kind.name), {})
         return served
@@ -383,6 +401,13 @@ class NatsRows:
         here.dead.pop(turn.number, None)
         self._change(lane.key).add("t", TURN_OVER.pack(turn))
 
+    def spend(self, account: Account, usage: Usage) -> None:
+        subject = self._shelf.subjects.spent(account.day, account.channel, account.user)
+        known = self._known_value(subject) or {}
+        name = f"{account.agent}\n{account.model}"
+        spent = spent_from(account, known.get(name, NOTHING_SPENT)).and_also(usage)
+        self._values[subject] = {**known, name: spent_to(spent)}
+
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
         self._conversation(lane.key).attempts[attempt.kind, attempt.epoch] = attempt
         self._change(lane.key).add("a", ATTEMPT.pack(attempt))
@@ -436,9 +461,7 @@ class NatsRows:
             return False
         handle = here.sessions[agent].handle
         subject = self._handle(agent, handle)
-        if subject not in self._values and subject not in self._shelf.values:
-            self._shelf.learn_value(subject, *self._loader.load_value(subject), wanted=True)
-        keys: list[str] = self._value(subject, [])
+        keys: list[str] = self._known_value(subject) or []
         self._values[subject] = list(keys)  # written, though it is the same: of two who claim at once one has to see it
         twins = [twin for twin in self._conversations_of(keys, agent, handle) if twin.key != here.key]
         held = [twin.lanes[TURN] for twin in twins if TURN in twin.lanes]

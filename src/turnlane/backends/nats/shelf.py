@@ -42,6 +42,7 @@ class Subjects:
         self._other = f"{prefix}.g."
         self.others = f"{prefix}.g.>"
         self._handle = f"{prefix}.h."
+        self._spent = f"{prefix}.s."
         self._known: dict[str, str] = {}
 
     def conversation(self, key: str) -> str:
@@ -63,8 +64,18 @@ class Subjects:
         """Which conversations have a session of that name. One for each that ever began, so apart from the others."""
         return self._handle + name
 
-    def is_handle(self, subject: str) -> bool:
-        return subject.startswith(self._handle)
+    def spent(self, day: int | None, channel: str | None, user: str | None) -> str:
+        """What a user spent in a channel on a day. One for each, so apart, too. None: of all of them."""
+        words = ("*" if name is None else token(name) for name in (channel, user))
+        return f"{self._spent}{'*' if day is None else day}.{'.'.join(words)}"
+
+    def spender(self, subject: str) -> tuple[int, str, str]:
+        day, channel, user = subject[len(self._spent) :].split(".")
+        return int(day), text_of(channel), text_of(user)
+
+    def is_apart(self, subject: str) -> bool:
+        """There are too many of these for everybody to know all of them."""
+        return subject.startswith((self._handle, self._spent))
 
     def policy(self, digest: str) -> str:
         return self._policy + digest
@@ -114,7 +125,7 @@ class Shelf:
         if key is not None:
             self.learn_conversation(key, stored.seq, decode(stored.payload))
             return
-        if self.subjects.other_name(stored.subject) is not None or self.subjects.is_handle(stored.subject):
+        if self.subjects.other_name(stored.subject) is not None or self.subjects.is_apart(stored.subject):
             self.learn_value(stored.subject, decode(stored.payload), stored.seq, wanted=wanted)
 
     def learn_conversation(self, key: str, seq: int, record: Mapping[str, Any]) -> None:
@@ -132,7 +143,7 @@ class Shelf:
         known = self.values.get(subject)
         if known is not None and known[1] >= seq:
             return
-        if self.subjects.is_handle(subject) and known is None and not wanted:
+        if self.subjects.is_apart(subject) and known is None and not wanted:
             return
         name = self.subjects.other_name(subject)
         self.values[subject] = (value, seq)
@@ -243,6 +254,6 @@ class Shelf:
         for key in [key for key, each in self.conversations.items() if each.used_at <= old]:
             del self.conversations[key]
         if len(self.values) > VALUES_MAX:
-            is_handle = self.subjects.is_handle
-            self.values = {subject: value for subject, value in self.values.items() if not is_handle(subject)}
+            is_apart = self.subjects.is_apart
+            self.values = {subject: value for subject, value in self.values.items() if not is_apart(subject)}
         self._sweep_at = now + self._idle_after_ms // 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnlane.backends.nats.codec import decode, lane_from
+from turnlane.backends.nats.codec import all_spent, decode, lane_from
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Stored
 from turnlane.backends.nats.store import NatsStore
@@ -16,6 +16,7 @@ from turnlane.model.event import event_of
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane, LaneState
 from turnlane.model.message import Message, channel_of
 from turnlane.model.question import QuestionView
+from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     Busy,
     Counts,
@@ -169,6 +170,16 @@ class NatsViews:
             workers_live=sum(1 for row in self._shelf.workers.copy().values() if row.live),
             oldest_due_at=min(due, default=None),
         )
+
+    def spent(self, wanted: Period) -> list[Spent]:
+        one_day = wanted.since if wanted.since == wanted.until else None
+        subject = self._store.subjects.spent(one_day, wanted.channel, wanted.user)
+        found = [
+            spent
+            for stored in self._store.link.newest(subject)
+            for spent in all_spent(*self._store.subjects.spender(stored.subject), decode(stored.payload))
+        ]
+        return sorted((each for each in found if each.account in wanted), key=lambda each: each.account)
 
     def configuration(self) -> dict[str, str]:
         return {name: value for name, (value,) in self._shelf.values_of("setting").items() if value is not None}

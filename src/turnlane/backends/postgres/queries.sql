@@ -100,12 +100,12 @@ JOIN message AS m ON m.lane = (batch ->> 0)::bigint
 SELECT * FROM session WHERE lane = ANY (ARRAY(SELECT jsonb_array_elements_text($1::jsonb)::bigint))
 
 -- name: new_session
-INSERT INTO session VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO session VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
     reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
-    machine = excluded.machine
+    machine = excluded.machine, cost = excluded.cost
 
 -- name: know_handle
 INSERT INTO handle VALUES ($1, $2) ON CONFLICT DO NOTHING
@@ -368,6 +368,12 @@ SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live)
 
+-- name: view_spent
+SELECT * FROM spent
+WHERE day BETWEEN $1::bigint AND $2::bigint
+    AND ($3::text IS NULL OR channel = $3) AND ($4::text IS NULL OR for_user = $4)
+ORDER BY day, channel, for_user, agent, model
+
 -- name: view_settings
 SELECT name, value FROM setting ORDER BY name
 
@@ -473,7 +479,8 @@ SELECT * FROM unnest(
 INSERT INTO turn
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
-    $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])
+    $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
+    $18::bigint[])
 
 -- name: insert_attempt
 INSERT INTO attempt
@@ -506,10 +513,10 @@ WHERE d.lane = s.lane AND d.seq = s.seq
 -- The handle stays, and with it the index on it.
 UPDATE session AS s SET
     turns = c.turns, input_tokens = c.input_tokens, output_tokens = c.output_tokens, cached_tokens = c.cached_tokens,
-    reasoning_tokens = c.reasoning_tokens, updated_at = c.updated_at
+    reasoning_tokens = c.reasoning_tokens, cost = c.cost, updated_at = c.updated_at
 FROM unnest(
-    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[])
-    AS c (turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at, lane, agent)
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[])
+    AS c (turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, updated_at, lane, agent)
 WHERE s.lane = c.lane AND s.agent = c.agent
 
 -- name: begin_session
@@ -517,12 +524,23 @@ WHERE s.lane = c.lane AND s.agent = c.agent
 INSERT INTO session
 SELECT * FROM unnest(
     $1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
-    $10::boolean[], $11::text[])
+    $10::boolean[], $11::text[], $12::bigint[])
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
     reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
-    machine = excluded.machine
+    machine = excluded.machine, cost = excluded.cost
+
+-- name: spend
+INSERT INTO spent
+SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::bigint[])
+ON CONFLICT (day, channel, for_user, agent, model) DO UPDATE SET
+    turns = spent.turns + excluded.turns, input_tokens = spent.input_tokens + excluded.input_tokens,
+    output_tokens = spent.output_tokens + excluded.output_tokens,
+    cached_tokens = spent.cached_tokens + excluded.cached_tokens,
+    reasoning_tokens = spent.reasoning_tokens + excluded.reasoning_tokens, cost = spent.cost + excluded.cost
 
 -- name: name_session
 INSERT INTO handle SELECT * FROM unnest($1::text[], $2::text[])

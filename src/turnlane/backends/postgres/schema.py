@@ -16,7 +16,21 @@ FIRST_VERSION = 3
 
 Migration = Callable[[BlockingConnection], None]
 
-MIGRATIONS: Sequence[Migration] = ()
+
+def _count_the_cost(connection: BlockingConnection) -> None:
+    """What turns used is added up by day, channel, user, agent and model; and it costs money, counted in millionths."""
+    connection.command("ALTER TABLE turn ADD COLUMN cost bigint NOT NULL DEFAULT 0")
+    connection.command("ALTER TABLE session ADD COLUMN cost bigint NOT NULL DEFAULT 0")
+    connection.command(
+        'CREATE TABLE spent (day bigint NOT NULL, channel text COLLATE "C" NOT NULL, '
+        'for_user text COLLATE "C" NOT NULL, agent text COLLATE "C" NOT NULL, model text COLLATE "C" NOT NULL, '
+        "turns bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL, "
+        "cached_tokens bigint NOT NULL, reasoning_tokens bigint NOT NULL, cost bigint NOT NULL, "
+        "PRIMARY KEY (day, channel, for_user, agent, model)) WITH (fillfactor = 70)"
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (_count_the_cost,)
 """The n-th one leads from FIRST_VERSION + n to the next."""
 
 VERSION = FIRST_VERSION + len(MIGRATIONS)

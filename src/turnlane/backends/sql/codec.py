@@ -16,7 +16,7 @@ from turnlane.model.places import Places, beyond, count
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.session import Session
-from turnlane.model.usage import Usage
+from turnlane.model.usage import Account, Spent, Usage
 from turnlane.model.view import AttemptView, Busy, DeliveryView, TurnView
 
 NOTHING = -1
@@ -370,7 +370,7 @@ def turn_from(row: Row, conversation: str) -> TurnView:
         ended_at=ended_at,
         cause=cause,
         session=session,
-        usage=Usage(*row[13:17]),
+        usage=Usage(*row[13:18]),
     )
 
 
@@ -398,10 +398,11 @@ def new_session_row(lane: int, agent: str, session: Session, *, shared: bool) ->
         agent,
         session.handle,
         session.turns,
-        *usage_columns(session.usage),
+        *usage_columns(session.usage)[:4],
         session.updated_at,
         shared,
         session.machine,
+        session.usage.cost,
     )
 
 
@@ -410,8 +411,18 @@ def continued_session_row(lane: int, agent: str, session: Session) -> Row:
 
 
 def session_from(row: Row) -> Session:
-    return Session(row[2], row[3], Usage(*row[4:8]), row[8], row[10])
+    return Session(row[2], row[3], Usage(row[4], row[5], row[6], row[7], row[11]), row[8], row[10])
 
 
 def usage_columns(usage: Usage) -> Row:
-    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, usage.cost)
+
+
+def spent_row(spent: Spent) -> Row:
+    account = spent.account
+    who = (account.day, account.channel, account.user, account.agent, account.model)
+    return (*who, spent.turns, *usage_columns(spent.usage))
+
+
+def spent_from(row: Row) -> Spent:
+    return Spent(Account(*row[:5]), row[5], Usage(*row[6:11]))

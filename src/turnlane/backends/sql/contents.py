@@ -30,13 +30,13 @@ COLUMNS = {
     "message": "lane, seq, accepted_at, origin_id, sender, sent_at, text, attachments, role, outcome",
     "origin": "channel, origin_id, lane, seq, at",
     "turn": "lane, number, first, last, outcome, attempt, epoch, worker, agent, started_at, ended_at, cause, session, "
-    "input_tokens, output_tokens, cached_tokens, reasoning_tokens",
+    "input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost",
     "attempt": "lane, epoch, number, attempt, worker, result, at, cause",
     "delivery": "lane, seq, id, kind, turn, part, parts, text, in_reply_to, queued_at, state, settled_at, attempt, "
     "epoch, receipt, cause, options",
     "question": "lane, turn, number, text, options, asked_at, expires_at, answer, answered_by, answered_at",
     "session": "lane, agent, handle, turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens, updated_at, "
-    "shared, machine",
+    "shared, machine, cost",
     "journal": "id, at, facts",
     **{table: ", ".join(columns) for table, columns in OTHERS.items()},
 }

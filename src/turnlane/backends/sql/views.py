@@ -14,6 +14,7 @@ from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
 from turnlane.model.question import QuestionView
+from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     AttemptView,
     Busy,
@@ -32,6 +33,9 @@ from turnlane.model.view import (
 LANES_PAGE = 1000
 
 SCHEDULES_MAX = 100_000
+
+
+DAY_MAX = 1 << 31
 
 
 class SqlViews:
@@ -185,6 +189,11 @@ class SqlViews:
             workers_live=live,
             oldest_due_at=min((row[3] for row in pending.values() if row[3] is not None), default=None),
         )
+
+    def spent(self, wanted: Period) -> list[Spent]:
+        until = DAY_MAX if wanted.until is None else wanted.until
+        found = self._execute(self._sql["view_spent"], (wanted.since, until, wanted.channel, wanted.user)).fetchall()
+        return [codec.spent_from(row) for row in found]
 
     def configuration(self) -> Mapping[str, str]:
         return dict(self._execute(self._sql["view_settings"]).fetchall())

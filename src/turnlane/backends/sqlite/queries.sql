@@ -102,17 +102,17 @@ CROSS JOIN message AS m ON m.lane = batch.value ->> 0 AND m.seq BETWEEN batch.va
 SELECT s.* FROM json_each(?1) AS wanted CROSS JOIN session AS s ON s.lane = wanted.value
 
 -- name: new_session
-INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (lane, agent) DO UPDATE SET
     handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
     reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
-    machine = excluded.machine
+    machine = excluded.machine, cost = excluded.cost
 
 -- name: continue_session
 -- The handle stays, and with it the index on it.
 UPDATE session SET
-    turns = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, reasoning_tokens = ?, updated_at = ?
+    turns = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, reasoning_tokens = ?, cost = ?, updated_at = ?
 WHERE lane = ? AND agent = ?
 
 -- name: drop_sessions
@@ -165,7 +165,7 @@ CROSS JOIN delivery AS d ON d.lane = batch.value ->> 0 AND d.seq = batch.value -
 SELECT state, epoch FROM delivery WHERE lane = ? AND seq = ? AND state != 'queued'
 
 -- name: insert_turn
-INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), ?, ?, ?, ?)
+INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), ?, ?, ?, ?, ?)
 
 -- name: turn
 SELECT * FROM turn WHERE lane = ? AND number = ?
@@ -388,6 +388,17 @@ FROM lane GROUP BY kind
 SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live = 1)
+
+-- name: spend
+INSERT INTO spent VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, channel, for_user, agent, model) DO UPDATE SET
+    turns = turns + excluded.turns, input_tokens = input_tokens + excluded.input_tokens,
+    output_tokens = output_tokens + excluded.output_tokens, cached_tokens = cached_tokens + excluded.cached_tokens,
+    reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens, cost = cost + excluded.cost
+
+-- name: view_spent
+SELECT * FROM spent WHERE day BETWEEN ?1 AND ?2 AND (?3 IS NULL OR channel = ?3) AND (?4 IS NULL OR for_user = ?4)
+ORDER BY day, channel, for_user, agent, model
 
 -- name: view_settings
 SELECT name, value FROM setting ORDER BY name

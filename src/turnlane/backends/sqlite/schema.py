@@ -54,7 +54,19 @@ def _let_turns_ask(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask)
+def _count_the_cost(connection: sqlite3.Connection) -> None:
+    """What turns used is added up by day, channel, user, agent and model; and it costs money, counted in millionths."""
+    connection.execute("ALTER TABLE turn ADD COLUMN cost INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE session ADD COLUMN cost INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "CREATE TABLE spent (day INTEGER NOT NULL, channel TEXT NOT NULL, for_user TEXT NOT NULL, "
+        "agent TEXT NOT NULL, model TEXT NOT NULL, turns INTEGER NOT NULL, input_tokens INTEGER NOT NULL, "
+        "output_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL, "
+        "cost INTEGER NOT NULL, PRIMARY KEY (day, channel, for_user, agent, model)) WITHOUT ROWID"
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask, _count_the_cost)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import chain
 
 from turnlane.backends.base import Backend
@@ -173,6 +173,7 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
         check_usage(story, since=oracle.sessions_until.get(key, 0))
     await check_overview(oracle, backend)
     await check_dead_letters(oracle, backend)
+    await check_spent(oracle, backend)
     stored = [event async for page in pages(backend) for event in page]
     check_events(oracle, [entry.event for entry in stored], heard)
 
@@ -231,6 +232,12 @@ async def check_dead_letters(oracle: Oracle, backend: Backend) -> None:
     ]
     expected = [(turn.conversation, turn.number, tuple(oracle.messages_of(turn))) for turn in oracle.dead_letters]
     require_same(sorted(shown, key=_place), sorted(expected, key=_place), "dead letters keep their messages")
+
+
+async def check_spent(oracle: Oracle, backend: Backend) -> None:
+    """Whatever was reused, begun anew, lost or taken over: each answered turn is paid once, and none is forgotten."""
+    shown = {astuple(spent.account): (spent.turns, spent.usage) for spent in await backend.spent()}
+    require_same(shown, oracle.spent, "what was spent is the sum of the answered turns")
 
 
 def _place(letter: tuple[str, int, object]) -> tuple[str, int]:

@@ -42,7 +42,7 @@ from turnlane.model.turn import (
     Superseded,
     TurnOutcome,
 )
-from turnlane.model.usage import NO_USAGE
+from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.view import AttemptView, DeliveryView, LaneView, TurnView
 
 
@@ -322,6 +322,8 @@ class Oracle:
         self.origins: dict[tuple[str, str], int] = {}
         self.messages: dict[str, list[Message]] = {}
         self.turns: dict[str, list[TurnView]] = {}
+        self.spent: dict[tuple[int, str, str, str, str], tuple[int, Usage]] = {}
+        """How many turns, and what they used, by day, channel, user, agent and model."""
         self.attempts: dict[str, list[AttemptView]] = {}
         self.deliveries: dict[str, list[DeliveryView]] = {}
         self.outcomes: dict[tuple[str, int], MessageOutcome] = {}
@@ -1199,6 +1201,10 @@ class Oracle:
         self.turns.setdefault(lane.key, []).append(turn)
         self.questions.setdefault(lane.key, []).extend(_views(lane.key, lane.batch))
         lane.batch.questions = []
+        if reply is not None and reply.usage != NO_USAGE:
+            account = (now // 86_400_000, lane.key.partition("/")[0], holder.user, holder.agent, reply.model or "")
+            turns, usage = self.spent.get(account, (0, NO_USAGE))
+            self.spent[account] = (turns + 1, usage + reply.usage)
 
     def _note_attempt(self, lane: Account, result: str, now: int) -> None:
         assert lane.batch is not None and lane.holder is not None

@@ -533,11 +533,13 @@ class World:
     def _any_reply(self, lease: Lease) -> Reply:
         chance = self._chance
         parts = [f"{lease.key}#{lease.number} part {i}" for i in range(1, chance.choice((0, 1, 1, 1, 2, 3)) + 1)]
-        usage = Usage(chance.randrange(1_000), chance.randrange(500), chance.randrange(9), chance.randrange(9))
+        tokens = (chance.randrange(1_000), chance.randrange(500), chance.randrange(9), chance.randrange(9))
+        usage = Usage(*tokens, cost=self._luck.randrange(100))
         return Reply(
             text=chance.choice((parts, parts, parts[0])) if parts else None,
             session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
+            model=self._luck.choice((None, "small", "large")),
             local=self._oracle.sessions_are_local and self._luck.random() < 0.9,
         )
 
