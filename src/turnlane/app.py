@@ -22,6 +22,7 @@ from turnlane.errors import InvalidSettings, NotFound
 from turnlane.flow.reach import reach
 from turnlane.flow.receive import receive
 from turnlane.flow.schedule import keep
+from turnlane.flow.spending import Spending
 from turnlane.flow.worker import Retention, Worker
 from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
@@ -37,10 +38,12 @@ from turnlane.settings import (
     TerminalChannel,
     WebChannel,
     WebhookChannel,
+    budgets_of,
     limits_of,
     load,
     policy_for,
     policy_of,
+    prices_of,
     schedules_of,
 )
 
@@ -82,6 +85,7 @@ class Bot:
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
         self._listeners: list[Listener] = []
+        self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
         self.live = LiveSettings(self.backend, self.settings, self._go_on_with, self._say)
         self._worker: Worker | None = None
@@ -91,6 +95,7 @@ class Bot:
         """Go on with these: with the next claim, and for the messages from now on."""
         self.settings = settings
         self.backend.limits = limits_of(settings)
+        self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
 
@@ -254,6 +259,7 @@ class Bot:
             term_ms=settings.lanes.lease.ms,
             machine=settings.machine or socket.gethostname(),
             drain_seconds=settings.drain.ms / 1000,
+            spending=self._spending,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),

@@ -21,15 +21,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 from turnlane.errors import InvalidSchedule, InvalidSettings, NotFound
 from turnlane.model import policy
+from turnlane.model.budget import SCOPES, Budget, Budgets
 from turnlane.model.command import Command, Commands
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import channel_of, key_written
 from turnlane.model.policy import LATER, NORMAL, URGENT, Ack, OnAsk, OnBusy, OnFull, OnUnknown, Policy, Priority
 from turnlane.model.schedule import MISSED_MAX, Missed, Schedule
+from turnlane.model.usage import Price
 
 Source = Literal["command line", "environment", "stored", "file", "default"]
 
@@ -173,6 +175,9 @@ class Address(str):
 Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
 Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
+Tokens = Annotated[int, Meta(ge=0, le=10**15, description="a whole number of tokens")]
+Money = Annotated[float, Meta(ge=0, le=10**9, description="an amount of money, such as 2.5")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Argv = Annotated[list[str], Meta(min_length=1, description='a list like ["python3", "agent.py"]')]
 
 PRIORITIES: Mapping[str, Priority] = {"urgent": URGENT, "normal": NORMAL, "later": LATER}
@@ -219,6 +224,38 @@ class FleetLimits(Table, frozen=True, kw_only=True):
     per_channel: Count | None = None
     per_agent: Count | None = None
     per_user: Count | None = None
+
+
+class BudgetTable(Table, frozen=True, kw_only=True):
+    """How much may be spent; of tokens and money, whichever is used up first."""
+
+    tokens: Tokens | None = None
+    cost: Money | None = None
+    warn: Share = 0.8
+    stop: bool = True
+
+    @property
+    def budget(self) -> Budget | None:
+        if self.tokens is None and self.cost is None:
+            return None
+        return Budget(self.tokens, None if self.cost is None else round(self.cost * 1_000_000), self.warn, self.stop)
+
+
+class BudgetTables(Table, frozen=True, kw_only=True):
+    """Of one session as long as it lasts; and of one user, one channel, or everything, on one day."""
+
+    session: BudgetTable = BudgetTable()
+    user: BudgetTable = BudgetTable()
+    channel: BudgetTable = BudgetTable()
+    day: BudgetTable = BudgetTable()
+
+
+class PriceTable(Table, frozen=True, kw_only=True):
+    """Of a million tokens, in whatever money you count."""
+
+    input: Money
+    output: Money
+    cached: Money | None = None
 
 
 class ChatCommands(Table, frozen=True, kw_only=True):
@@ -375,6 +412,8 @@ class Settings(Table, frozen=True, kw_only=True):
     commands: ChatCommands = ChatCommands()
     limits: FleetLimits = FleetLimits()
     takeover: Takeover = Takeover()
+    budgets: BudgetTables = BudgetTables()
+    prices: Mapping[str, PriceTable] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
@@ -393,6 +432,8 @@ _PARTS = frozenset(
         "commands",
         "limits",
         "takeover",
+        "budgets",
+        "prices",
         "channels",
         "agents",
         "routes",
@@ -411,6 +452,8 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("commands",): ChatCommands,
     ("limits",): FleetLimits,
     ("takeover",): Takeover,
+    ("budgets",): BudgetTables,
+    **{("budgets", scope): BudgetTable for scope in SCOPES},
 }
 """The tables that every source can set; channels, agents, routes and schedules live in the file."""
 
@@ -421,6 +464,8 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     ChatCommands: frozenset(each.name for each in fields(ChatCommands)),
     FleetLimits: frozenset(each.name for each in fields(FleetLimits)),
     Takeover: frozenset(["enabled", "silent_for"]),
+    BudgetTables: frozenset(),
+    BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     WebhookChannel: frozenset(["paused", "rate", "burst"]),
     WebChannel: frozenset(["paused"]),
     TerminalChannel: frozenset(["paused"]),
@@ -482,6 +527,14 @@ def limits_of(settings: Settings) -> Limits:
     )
     pauses = Pauses(settings.paused, channels, agents) if settings.paused or channels or agents else None
     return Limits(limits.all, limits.per_channel, limits.per_agent, limits.per_user, pauses)
+
+
+def budgets_of(settings: Settings) -> Budgets:
+    return Budgets(*(getattr(settings.budgets, scope).budget for scope in SCOPES))
+
+
+def prices_of(settings: Settings) -> dict[str, Price]:
+    return {model: Price(price.input, price.output, price.cached) for model, price in settings.prices.items()}
 
 
 def schedules_of(settings: Settings) -> list[Schedule]:
@@ -552,6 +605,8 @@ def describe(settings: Settings) -> list[Described]:
     for group in ("channels", "agents"):
         for name, table in getattr(settings, group).items():
             found |= _values_of(table, (group, name))
+    for name, price in settings.prices.items():
+        found |= _values_of(price, ("prices", name))
     for route in settings.routes:
         name = route.channel
         if f"routes.{name}.channel" in found:
@@ -568,11 +623,15 @@ def describe(settings: Settings) -> list[Described]:
 
 def keys(table: type[Table]) -> dict[str, Any]:
     """The single values of a table: the name of each, and its type."""
-    return {each.name: each.type for each in fields(table) if each.name not in _PARTS}
+    return {each.name: each.type for each in fields(table) if not _is_part(each)}
 
 
 def _parts(table: type[Table]) -> list[str]:
-    return [each.name for each in fields(table) if each.name in _PARTS and each.name not in {"sources", "read_from"}]
+    return [each.name for each in fields(table) if _is_part(each) and each.name not in {"sources", "read_from"}]
+
+
+def _is_part(each: FieldInfo) -> bool:
+    return each.name in _PARTS or each.type is BudgetTable
 
 
 def variable_for(key: str) -> str:
@@ -673,6 +732,10 @@ class _Reader:
         values["commands"] = ChatCommands(**self.section(("commands",)))
         values["limits"] = FleetLimits(**self.section(("limits",)))
         values["takeover"] = Takeover(**self.section(("takeover",)))
+        self.section(("budgets",))
+        budgets = {scope: BudgetTable(**self.section(("budgets", scope))) for scope in SCOPES}
+        values["budgets"] = BudgetTables(**budgets)
+        values["prices"] = self.prices()
         channels = self.named_tables("channels", CHANNEL_KINDS)
         agents = self.named_tables("agents", AGENT_KINDS)
         if channels:
@@ -792,6 +855,17 @@ class _Reader:
             self.problem(f"{place} kind", f"{stated}; use one of {_quoted(kinds)}{_or_rather(str(kind), kinds)}")
             return None
         return self.item(kinds[kind], table, place, (group, name))
+
+    def prices(self) -> dict[str, PriceTable]:
+        """By model, or the beginning of its name; `*` is any other."""
+        tables = self.file.get("prices", {})
+        if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+            self.problem("[prices]", 'expected tables like [prices."MODEL"] with the price of a million tokens')
+            return {}
+        read = {
+            name: self.item(PriceTable, table, f"[prices.{name}]", ("prices", name)) for name, table in tables.items()
+        }
+        return {name: table for name, table in read.items() if table is not None}
 
     def item(self, kind: type[_T], table: Mapping[str, Any], place: str, path: tuple[str, ...]) -> _T | None:
         known = keys(kind)

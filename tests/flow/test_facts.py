@@ -10,12 +10,15 @@ from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, Thinker, Unreachabl
 
 from turnlane.backends.base import Arrival, Backend
 from turnlane.errors import AgentFailed, AgentRefused
+from turnlane.flow.spending import Spending
+from turnlane.model.budget import Budget, Budgets
 from turnlane.model.delivery import NotSent, Refused
 from turnlane.model.event import EVENTS, Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.schedule import Schedule
 from turnlane.model.turn import Delivered, Fired, Released, Replied, Reply, Turn
+from turnlane.model.usage import Usage
 from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
@@ -54,6 +57,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _scheduled(world, clock)
     await backend.configure("lanes.debounce", "1s")
     await _moved(world)
+    await _spent(world)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
     assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_OTHERS
@@ -262,6 +266,25 @@ async def _moved(world: World) -> None:
     [lease] = await backend.claim("there", Kind.TURN)
     await backend.commit(lease, Replied(Reply(None)))
     await backend.leave("there")
+
+
+async def _spent(world: World) -> None:
+    """A budget that is used up by the first turn, and a session that is forgotten."""
+
+    async def answer(turn: Turn) -> Reply:
+        return Reply(None, "s-1", Usage(90, 10))
+
+    spending = Spending(backend=world.backend, clock=world.clock, emit=lambda event: world.facts([event]))
+    spending.budgets = Budgets(session=Budget(tokens=100), user=Budget(tokens=100, stops=False))
+    async with world.working(answer, spending=spending):
+        answered = len(world.facts.of("turn.answered"))
+        await world.say("paula", "one")
+        await world.facts.seen("turn.answered", answered + 1)
+        await world.backend.renew_session("desk/paula")
+        await world.say("paula", "two")
+        await world.facts.seen("turn.answered", answered + 2)
+        await world.say("paula", "three")
+        await world.facts.seen("budget.stopped")
 
 
 async def _scheduled(world: World, clock: VirtualClock) -> None:

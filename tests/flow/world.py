@@ -17,6 +17,7 @@ from turnlane.channels.base import Channel, Received
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 from turnlane.flow.receive import receive
+from turnlane.flow.spending import Spending
 from turnlane.flow.worker import Worker
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.event import Event
@@ -291,6 +292,7 @@ class World:
         turns_at_once: int = 5,
         sends_at_once: int = 5,
         drain_seconds: float = 30.0,
+        spending: Spending | None = None,
     ) -> Worker:
         if agents is None:
             agents = {} if agent is None else {"agent": _agent(agent)}
@@ -304,6 +306,7 @@ class World:
             sends_at_once=sends_at_once,
             term_ms=term_ms,
             drain_seconds=drain_seconds,
+            spending=spending,
         )
 
     @asynccontextmanager

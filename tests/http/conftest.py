@@ -24,7 +24,7 @@ from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
-from turnlane.model.turn import Delivered, Replied, Reply
+from turnlane.model.turn import Delivered, Outcome, Replied, Reply
 from turnlane.observe.metrics import Metrics
 from turnlane.settings import load
 
@@ -73,8 +73,11 @@ class SmallBot:
 
     async def answer_one(self, text: str) -> None:
         """Run one turn and leave its reply in the outbox."""
+        await self.end_one(Replied(Reply(text)))
+
+    async def end_one(self, outcome: Outcome) -> None:
         (lease,) = await self.backend.claim(WORKER, Kind.TURN)
-        await self.backend.commit(lease, Replied(Reply(text)))
+        await self.backend.commit(lease, outcome)
 
     async def send_one(self) -> None:
         (lease,) = await self.backend.claim(WORKER, Kind.OUT)

@@ -13,7 +13,8 @@ from turnlane.http.wire import plain, to_json
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.message import conversation_key
-from turnlane.model.turn import GaveUp, Parked, RetryLater
+from turnlane.model.turn import GaveUp, Parked, Replied, Reply, RetryLater
+from turnlane.model.usage import Usage
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -469,3 +470,34 @@ def test_every_time_is_written_in_rfc_3339() -> None:
         "facts": {"retry_at": "1970-01-01T00:00:01.500Z", "attempt": 2, "at": None},
     }
     assert to_json({"ok_at": True}) == b'{"ok_at":true}'
+
+
+async def test_what_was_used_is_added_up_as_asked(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    await bot.end_one(Replied(Reply("hello", "s-1", Usage(10, 5, cost=2_500_000), model="small")))
+    (used,) = (await client.get("/api/usage?by=model,user&channel=site")).json()["usage"]
+    assert (used["model"], used["day"], used["turns"], used["input_tokens"], used["cost"]) == (
+        "small",
+        None,
+        1,
+        10,
+        2.5,
+    )
+    (session,) = (await client.get("/api/sessions?agent=echo")).json()["sessions"]
+    assert (session["conversation"], session["handle"]) == ("site/alice", "s-1")
+    for query, what in [
+        ("by=week", "by"),
+        ("since=yesterday", "since"),
+        ("until=2026-13-01", "until"),
+        ("who=me", "who"),
+    ]:
+        refused = await client.get(f"/api/usage?{query}")
+        assert (refused.status_code, what in refused.json()["detail"]) == (400, True)
+
+
+async def test_a_session_is_forgotten(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say("site/alice", "hi")
+    await bot.end_one(Replied(Reply("hello", "s-1")))
+    assert (await client.post("/api/conversations/site/alice/renew")).json()["done"]
+    assert not (await client.post("/api/conversations/site/alice/renew")).json()["done"]
+    assert (await client.get("/api/sessions")).json() == {"sessions": []}

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
+from turnlane.model.budget import Budget, Budgets
 from turnlane.model.policy import Policy
 from turnlane.model.schedule import Schedule
+from turnlane.model.usage import Price
 from turnlane.settings import (
     Address,
     CommandAgent,
@@ -24,9 +26,11 @@ from turnlane.settings import (
     Url,
     WebChannel,
     WebhookChannel,
+    budgets_of,
     describe,
     load,
     policy_for,
+    prices_of,
     schedules_of,
     variables,
 )
@@ -432,3 +436,40 @@ def test_no_secret_is_in_what_settings_print_or_describe(read: Read) -> None:
 def test_no_secret_is_in_an_error(read: Read, text: str) -> None:
     (said,) = problems_of(read, text, {"A": "s3cret"})
     assert "s3cret" not in said
+
+
+def test_budgets_and_prices_are_read(read: Read) -> None:
+    settings = read(
+        """
+        [budgets.user]
+        tokens = 100_000
+        [budgets.day]
+        cost = 2.5
+        warn = 0.5
+        stop = false
+        [prices."claude-sonnet"]
+        input = 3.0
+        output = 15.0
+        """,
+        {"TURNLANE_BUDGETS_SESSION_TOKENS": "7"},
+    )
+    day = Budget(cost=2_500_000, warn=0.5, stops=False)
+    assert budgets_of(settings) == Budgets(session=Budget(tokens=7), user=Budget(tokens=100_000), day=day)
+    assert prices_of(settings) == {"claude-sonnet": Price(3.0, 15.0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[budgets]\nusers = 3", "did you mean 'user'"),
+        ("[budgets]\nuser = 3", "[budgets.user]: expected a table"),
+        ("[budgets.user]\ntoken = 3", "did you mean 'tokens'"),
+        ("[budgets.user]\nwarn = 3", "expected a number from 0 to 1"),
+        ("[prices]\nlarge = 3", "[prices]: expected tables like"),
+        ('[prices."large"]\ninput = 3', "[prices.large] output: is missing"),
+    ],
+)
+def test_a_wrong_budget_or_price_is_refused_with_its_place(read: Read, text: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(text)
+    assert said in str(refused.value)

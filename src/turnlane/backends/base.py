@@ -44,6 +44,7 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     StoredEvent,
     Story,
     WorkerView,
@@ -244,6 +245,12 @@ class Backend(Protocol):
         It holds for the turn that runs, too. None: as the route says. False: there is no such conversation.
         """
 
+    async def renew_session(self, conversation: str) -> bool:
+        """Let the next turn begin a session of its own, as the chat command does. False: there is none to forget.
+
+        The turn that runs goes on with the old one, which is then not saved.
+        """
+
     async def retry_dead_letter(self, conversation: str, number: int) -> int:
         """Run the messages of a dead letter again: they move, with their ids, behind all that waits in their lane.
 
@@ -340,6 +347,9 @@ class Backend(Protocol):
 
     async def schedules(self) -> list[ScheduleView]:
         """All of them, by name."""
+
+    async def sessions(self, *, agent: str | None = None, limit: int = 100) -> list[SessionView]:
+        """Those that were used last, first. May cost a pass over all conversations."""
 
     async def spent(
         self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None

@@ -32,6 +32,7 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     StoredEvent,
     Story,
     WorkerView,
@@ -213,6 +214,10 @@ class GroupedBackend:
         done: bool = await self._call(Transaction.retry, (conversation, kind))
         return done
 
+    async def renew_session(self, conversation: str) -> bool:
+        done: bool = await self._call(Transaction.renew_session, (conversation,))
+        return done
+
     async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         done: bool = await self._call(Transaction.skip, (conversation, kind))
         return done
@@ -322,6 +327,9 @@ class GroupedBackend:
     async def schedules(self) -> list[ScheduleView]:
         now = self._clock.now()
         return await self._read(lambda v: v.schedules(now))
+
+    async def sessions(self, *, agent: str | None = None, limit: int = 100) -> list[SessionView]:
+        return await self._read(lambda v: v.sessions(agent, limit))
 
     async def spent(
         self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None

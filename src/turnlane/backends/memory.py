@@ -38,11 +38,13 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     StoredEvent,
     Story,
     TurnView,
     WorkerView,
     held_until,
+    latest,
 )
 
 T = TypeVar("T")
@@ -410,6 +412,9 @@ class MemoryBackend:
     async def retry(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.retry(conversation, kind))
 
+    async def renew_session(self, conversation: str) -> bool:
+        return self._run(lambda t: t.renew_session(conversation))
+
     async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         return self._run(lambda t: t.skip(conversation, kind))
 
@@ -564,6 +569,10 @@ class MemoryBackend:
     async def schedules(self) -> list[ScheduleView]:
         scheduled = [lane for _, lane in sorted(self._rows.lanes.items()) if lane.rare.schedule is not None]
         return [ScheduleView.of(lane, self._clock.now()) for lane in scheduled]
+
+    async def sessions(self, *, agent: str | None = None, limit: int = 100) -> list[SessionView]:
+        stored = self._rows.sessions.items()
+        return latest([SessionView.of(*place, each) for place, each in stored if agent in (None, place[1])], limit)
 
     async def spent(
         self, *, since: int = 0, until: int | None = None, channel: str | None = None, user: str | None = None

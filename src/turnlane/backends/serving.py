@@ -286,6 +286,7 @@ class Serving:
             self._answers(lane) if lane.rare.asked else (),
             heard,
             moved_from,
+            lane.user,
         )
         who = (lane.attempt, lane.epoch, lane.owner)
         if delivery is not None:

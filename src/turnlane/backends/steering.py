@@ -77,6 +77,19 @@ class Steering(Record):
         self._note("lane.hurried", conversation, kind.name.lower())
         return True
 
+    def renew_session(self, conversation: str) -> bool:
+        lane = self._rows.lane(TURN, conversation)
+        if lane is None or self._rows.session(lane, lane.policy.agent) is None:
+            return False
+        self._begin_anew(lane)
+        self._note("session.forgotten", conversation, "operator")
+        return True
+
+    def _begin_anew(self, lane: Lane) -> None:
+        self._rows.drop_sessions(lane)
+        lane.renew(self._now)
+        self._rows.save_lane(lane)
+
     def skip(self, conversation: str, kind: Kind) -> bool:
         lane = self._rows.lane(kind, conversation)
         if lane is None or not lane.has_open_batch or kind is TICK:

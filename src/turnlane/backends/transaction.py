@@ -210,8 +210,7 @@ class Transaction(Scheduling, TakingOver, Asking):
             case "stop":
                 return STOPPED if self._stop(lane) else NOTHING_TO_STOP
             case "new":
-                self._rows.drop_sessions(lane)
-                lane.renew()
+                self._begin_anew(lane)
                 return NEW
             case "pause":
                 self._pause(lane, by="command")
@@ -388,6 +387,13 @@ class Transaction(Scheduling, TakingOver, Asking):
             after = self._bound(lane, lease, after)
         continues = lease.session is not None and before.handle == after.handle and before.machine == after.machine
         self._rows.save_session(lane, lease.policy.agent, after, continues=continues)
+        if before.handle != after.handle or lease.session is None:
+            self._note_session(lane, lease, reply)
+
+    def _note_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:
+        dropped = 0 if lease.session is None else lease.session.usage.tokens
+        why = reply.began_anew or ("first" if lease.session is None else "the agent began another")
+        self._note("session.began", lane.key, lane.number, lease.policy.agent, why, dropped)
 
     def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if reply.usage != NO_USAGE:
@@ -465,7 +471,14 @@ class Transaction(Scheduling, TakingOver, Asking):
         lane.retry(outcome.at, self._now, counts=outcome.counts, in_doubt=outcome.in_doubt)
         if outcome.holds_account and lane.kind is OUT:
             self._hold(lane.policy.tenant, outcome.at)
+        if outcome.notice is not None and lane.kind is TURN:
+            self._tell_once(lane, outcome.notice)
         return "retried"
+
+    def _tell_once(self, lane: Lane, notice: str) -> None:
+        if lane.rare.told < lane.claim_seq:
+            lane.rare = replace(lane.rare, told=lane.claim_seq)
+            self._say(lane.key, notice, lane.claim_seq, lane.policy)
 
     def _hold(self, account: str, until: int) -> None:
         if until > max(self._rows.holds().get(account, 0), self._now):

@@ -26,6 +26,8 @@ VERBS = {
     "tail": "Follow events as they happen.",
     "deadletters": "Turns that were given up on, and their messages.",
     "outbox": "What is to be sent, was sent, or could not be.",
+    "usage": "What turns have used, in tokens and money.",
+    "sessions": "What agents remember of conversations.",
     "workers": "List workers and the machines they run on.",
     "schedules": "What is said by the clock, and when next.",
     "settings": "What is in force, and from where; changed while it runs.",

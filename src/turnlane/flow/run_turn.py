@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from turnlane.agents.answer import checked
 from turnlane.agents.base import Agent
 from turnlane.clock import Clock
-from turnlane.errors import AgentError, Throttled
+from turnlane.errors import AgentError, BackendUnavailable, Throttled
+from turnlane.flow.spending import Spending
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
 from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Stage, Turn
@@ -18,14 +19,20 @@ JITTER = 0.1
 """Retries are spread by this share, so that those who failed together do not come back together."""
 
 
-async def run_turn(lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock) -> Outcome:
+async def run_turn(
+    lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock, spending: Spending
+) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
     agent = agents.get(lease.policy.agent)
     if agent is None:
         name = lease.policy.agent
         return Parked(f"no agent is named {name!r} here; add it to the settings, then `turnlane resume {lease.key}`")
     try:
-        return Replied(checked(await agent.respond(turn_of(lease, stage))))
+        if put_off := await spending.refusal(lease):
+            return put_off
+        return Replied(spending.priced(checked(await agent.respond(turn_of(lease, stage)))))
+    except BackendUnavailable as error:
+        return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)
     except Throttled as error:
         return _later(lease, clock, error)
     except AgentError as error:

@@ -81,6 +81,12 @@ async def answer(backend: Backend, conversation: str, text: str) -> Steered:
     return Steered(await lane_of(backend, conversation, Kind.TURN), done)
 
 
+async def renew(backend: Backend, conversation: str) -> Steered:
+    """Let the next turn begin a session of its own."""
+    done = await backend.renew_session(conversation)
+    return Steered(await lane_of(backend, conversation, Kind.TURN), done)
+
+
 async def retry(backend: Backend, conversation: str, kind: Kind = Kind.TURN) -> Steered:
     """Let the turn (or delivery) start now that waits for its next attempt."""
     done = await backend.retry(conversation, kind)

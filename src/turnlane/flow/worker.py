@@ -17,6 +17,7 @@ from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.schedule import late_tick, tick, tick_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
+from turnlane.flow.spending import Spending
 from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
@@ -54,6 +55,7 @@ class Worker:
         machine: str = "",
         drain_seconds: float = 30.0,
         retention: Retention | None = None,
+        spending: Spending | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
@@ -73,11 +75,9 @@ class Worker:
         self._confirmed = 0.0
         self._awake_at = 0.0
         self._may_reap_from = 0.0
-        turn = Work(
-            partial(run_turn, agents=agents, clock=clock),
-            turn_seconds_max,
-            partial(late_turn, clock=clock),
-        )
+        spending = spending or Spending(backend=backend, clock=clock)
+        run = partial(run_turn, agents=agents, clock=clock, spending=spending)
+        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock))
         send = Work(
             partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
             send_seconds_max,

@@ -29,6 +29,7 @@ from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import channel_of, key_written
 from turnlane.model.policy import OnBusy
 from turnlane.model.schedule import MISSED_MAX, PROMPT_CHARACTERS_MAX, Missed, Schedule
+from turnlane.model.usage import By, day_of_date, summed
 from turnlane.model.view import Story
 from turnlane.settings import Duration
 
@@ -42,6 +43,7 @@ STEERING = {
     "/skip": steer.skip,
 }
 POLICY = "/policy"
+RENEW = "/renew"
 DEAD_LETTERS = "/deadletters/"
 OUTBOX = "/outbox/"
 DELIVERY_DECISIONS = {"/resend": failed.resend, "/drop": failed.drop}
@@ -55,7 +57,7 @@ SETTING_BYTES_MAX = 12 * VALUE_CHARACTERS_MAX + 1_000
 ANSWER = "/answer"
 ANSWER_BYTES_MAX = 12 * openapi.ANSWER_CHARACTERS_MAX + 1_000
 """A character takes twelve bytes at most, however it is escaped."""
-VERBS = ("/pause", *STEERING, POLICY, ANSWER, "/say")
+VERBS = ("/pause", *STEERING, POLICY, RENEW, ANSWER, "/say")
 BODY_BYTES_MAX = 10_000
 SAID_BYTES_MAX = 8 * TEXT_BYTES_MAX
 """A text of the greatest length, however its characters are escaped."""
@@ -154,6 +156,8 @@ class Api:
             Route(SCHEDULES + "{name:path}", self.steer_schedule, methods=["POST"]),
             Route("/settings", self.settings),
             Route(SETTINGS + "{name:path}", self.set_setting, methods=["PUT", "DELETE"]),
+            Route("/usage", self.usage),
+            Route("/sessions", self.sessions),
             Route("/locks", self.locks),
             Route("/workers", self.workers),
             Route("/counts", self.counts),
@@ -193,6 +197,9 @@ class Api:
         key = conversation_key_in(written.removesuffix(how))
         if how == POLICY:
             return json_answer(await steer.behave(self._backend, key, (await _body(request, _POLICY)).on_busy))
+        if how == RENEW:
+            await _body(request, _NOTHING)
+            return json_answer(await steer.renew(self._backend, key))
         if how == ANSWER:
             return await self._answer(request, key)
         if how == "/say":
@@ -299,6 +306,21 @@ class Api:
         if request.method == "PUT":
             text = decode_json(_SETTING, request.headers, await read_body(request, SETTING_BYTES_MAX)).text
         return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), text, by="api"))
+
+    async def sessions(self, request: Request) -> Response:
+        query = Query(request, "agent", "limit")
+        return json_answer({"sessions": await self._backend.sessions(agent=query.text("agent"), limit=query.limit())})
+
+    async def usage(self, request: Request) -> Response:
+        query = Query(request, "by", "since", "until", "channel", "user")
+        since, until = query.date("since"), query.date("until")
+        spent = await self._backend.spent(
+            since=0 if since is None else day_of_date(since),
+            until=None if until is None else day_of_date(until),
+            channel=query.text("channel"),
+            user=query.text("user"),
+        )
+        return json_answer({"usage": summed(spent, query.words("by", get_args(By)))})
 
     async def locks(self, request: Request) -> Response:
         Query(request)

@@ -18,6 +18,7 @@ from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.policy import OnBusy
 from turnlane.model.schedule import MISSED_MAX, PROMPT_CHARACTERS_MAX, Missed
+from turnlane.model.usage import By, Sum
 from turnlane.model.view import (
     Counts,
     DeadLetter,
@@ -25,6 +26,7 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     Story,
     TurnView,
     WorkerView,
@@ -104,16 +106,14 @@ def operations() -> Sequence[Operation]:
     kind = _choice("kind", KINDS, "Of lanes; `turn` if not given")
     state = _choice("state", get_args(LaneState), "Only lanes in this state")
     channel = _query("channel", {"type": "string"}, "Only of this channel")
+    agent = _query("agent", {"type": "string"}, "Only of this agent")
     limit = _query("limit", _whole(1, LIMIT_MAX, LIMIT_DEFAULT), "At most so many")
     delivery_state = _choice("state", get_args(DeliveryState), "`queued` if not given")
     conversation = _query("conversation", {"type": "string"}, "Only of this conversation, by its key")
     after = _query("after", _whole(0, CURSOR_MAX), "Begin after this cursor; without one, now")
     seen = {**after, "name": "Last-Event-ID", "in": "header", "description": "The same, and wins: browsers send it"}
     event = _object({"id": _WORDS, "event": _WORDS, "data": _WORDS})
-    key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
     message = [_in_path("channel", "The message's channel", "site"), _in_path("origin_id", "Its id there", "m-1")]
-    turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
-    told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
     letter, retried, dropped = (
         _in_path("id", "A dead letter, `CONVERSATION#TURN`", example=f"site/{name}#1")
         for name in ("bob", "dave", "erin")
@@ -121,26 +121,12 @@ def operations() -> Sequence[Operation]:
     delivery, resent, given_up = (
         _in_path("id", "A delivery", example=delivery_id(f"site/{name}", 1, 1)) for name in ("alice", "fay", "gus")
     )
-    text = {"type": "string", "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX, "pattern": "^[^\\u0000]*$"}
-    said = _object({"text": {**text, "examples": ["yes"]}})
-    either = _object({"outbox": _OUTBOX}, optional=True)
     steered = _ref(Steered)
     return [
         Operation(
             "/api/lanes", "Lanes, and what each is doing", _list("lanes", LaneView), [kind, state, channel, limit]
         ),
-        Operation("/api/conversations/{key}", "The story of one", _ref(Story), [key, limit], problems=[404]),
-        Operation(
-            "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
-        ),
-        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", _PAUSING, _BODIES),
-        Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, _BODIES),
-        Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, _BODIES),
-        Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, _BODIES),
-        Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, _BODIES),
-        Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, _BODIES),
-        Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, _BODIES),
-        Operation("/api/conversations/{key}/say", "Answer by hand", _ref(Said), [key], "post", _SAYING, _BODIES),
+        *_of_conversations(limit),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(
             "/api/outbox", "What leaves, left, or could not", _list("deliveries", DeliveryView), [delivery_state, limit]
@@ -154,12 +140,52 @@ def operations() -> Sequence[Operation]:
         Operation("/api/deadletters/{id}/drop", "Keep it no longer", steered, [dropped], "post", _NOTHING, _BODIES),
         *_of_schedules(),
         *_of_settings(),
+        _of_usage(channel),
+        Operation("/api/sessions", "What agents remember", _list("sessions", SessionView), [agent, limit]),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
         Operation("/api/events", "Facts as they happen", event, [after, seen], media_type="text/event-stream"),
         Operation("/api/openapi.json", "This description", {"type": "object"}),
     ]
+
+
+def _of_conversations(limit: Schema) -> Sequence[Operation]:
+    key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
+    turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
+    told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
+    text = {"type": "string", "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX, "pattern": "^[^\\u0000]*$"}
+    said = _object({"text": {**text, "examples": ["yes"]}})
+    either = _object({"outbox": _OUTBOX}, optional=True)
+    steered = _ref(Steered)
+    return [
+        Operation("/api/conversations/{key}", "The story of one", _ref(Story), [key, limit], problems=[404]),
+        Operation(
+            "/api/conversations/{key}/turns", "Its turns", _list("turns", TurnView), [key, limit], problems=[404]
+        ),
+        Operation("/api/conversations/{key}/pause", "Start nothing more", steered, [key], "post", _PAUSING, _BODIES),
+        Operation("/api/conversations/{key}/resume", "Go on, also if parked", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/stop", "Set all aside", steered, [key], "post", turns_only, _BODIES),
+        Operation("/api/conversations/{key}/answer", "Answer a question", steered, [key], "post", said, _BODIES),
+        Operation("/api/conversations/{key}/retry", "Next attempt now", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/skip", "Give up what is open", steered, [key], "post", either, _BODIES),
+        Operation("/api/conversations/{key}/policy", "Its own on_busy", steered, [key], "post", told, _BODIES),
+        Operation("/api/conversations/{key}/renew", "Begin a session", steered, [key], "post", _NOTHING, _BODIES),
+        Operation("/api/conversations/{key}/say", "Answer by hand", _ref(Said), [key], "post", _SAYING, _BODIES),
+    ]
+
+
+def _of_usage(channel: Schema) -> Operation:
+    names = "|".join(get_args(By))
+    by = {"type": "string", "pattern": f"^({names})(,({names}))*$", "examples": ["day,user"]}
+    asked = [
+        _query("by", by, "Added up by these, with commas between them; `day` if not given"),
+        _query("since", {"type": "string", "format": "date"}, "From this day on, by universal time"),
+        _query("until", {"type": "string", "format": "date"}, "To this day"),
+        channel,
+        _query("user", {"type": "string"}, "Only of this user"),
+    ]
+    return Operation("/api/usage", "What turns used, and what it cost", _list("usage", Sum), asked)
 
 
 def _of_schedules() -> Sequence[Operation]:
@@ -312,7 +338,7 @@ def _problem(status: int) -> Schema:
 
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    seen: list[type] = [LaneView, Story, DeadLetter, Lock, WorkerView, Counts, ScheduleView, Setting]
+    seen: list[type] = [LaneView, Story, Sum, SessionView, DeadLetter, Lock, WorkerView, Counts, ScheduleView, Setting]
     waiting = [*seen, Steered, Said, Explanation]
     while waiting:
         each = waiting.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from typing import TypeVar
 from urllib.parse import quote, unquote
@@ -37,6 +38,21 @@ class Query:
             if given == word:
                 return word
         raise _refusal(name, f"use one of {', '.join(words)}")
+
+    def words(self, name: str, words: Sequence[T]) -> list[T]:
+        """Several of them, with commas between them."""
+        given = self._given.get(name)
+        wanted = [] if given is None else given.split(",")
+        if not set(wanted).issubset(words):
+            raise _refusal(name, f"use one or more of {','.join(words)}, with commas between them")
+        return [word for word in words if word in wanted]
+
+    def date(self, name: str) -> date | None:
+        given = self._given.get(name)
+        try:
+            return None if given is None else datetime.strptime(given, "%Y-%m-%d").replace(tzinfo=UTC).date()
+        except ValueError as error:
+            raise _refusal(name, "use a day, such as 2026-11-01") from error
 
     def number(self, name: str, *, default: int, lowest: int, highest: int) -> int:
         given = self._given.get(name)

@@ -70,7 +70,12 @@ EVENTS: Mapping[str, str] = {
     "lane.paused": "The lane was paused: by an operator, a command, or somebody of the business. kind, by, until",
     "lane.resumed": "The lane was resumed: by an operator, a command, or time. kind, by",
     "session.awaited": "The lane is left to the machine that holds its session, at most until then. machine, until",
+    "session.began": "An agent began a session; what it spends is counted from zero. turn, agent, why, dropped_tokens",
+    "session.forgotten": "The next turn begins a session of its own. by",
     "session.moved": "The turn runs on another machine than the one that holds its session. turn, machine, to",
+    "budget.warned": "So much of a budget is used that its operator should know; said once a day. budget, whose, "
+    "tokens, cost, share",
+    "budget.stopped": "A turn did not start, as a budget is used up; it waits. budget, whose, tokens, cost, share",
     "lane.hurried": "An operator let the batch start at once that waited for a retry. kind",
     "worker.joined": "A worker may claim lanes. worker, machine",
     "worker.left": "A worker said goodbye. worker",

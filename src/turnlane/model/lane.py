@@ -73,6 +73,8 @@ class Rare:
     """A session of this conversation is on one machine alone, or was."""
     awaits: tuple[str, int] | None = None
     """That machine while others leave the lane to it, and until when they do."""
+    told: int = 0
+    """The last message of a batch that was put off, and the person was told so."""
 
 
 NOTHING_RARE = Rare()
@@ -605,8 +607,11 @@ class Lane:
         else:
             self._let_go(now)
 
-    def renew(self) -> None:
-        """The next turn starts a new session, which is not told of what was said before."""
+    def renew(self, now: int) -> None:
+        """The next turn starts a new session, which is not told of what was said before. What was put off, and said
+        to be, starts now: a new session may be what it waits for."""
+        if self.rare.told == self.claim_seq > self.done_seq and self.owner is None and not self.rare.asking:
+            self.hurry(now)
         self.renewed = self.owner is not None
         self.forget_heard(self.next_seq)
         self.rare = replace(self.rare, local=False, awaits=None)

@@ -41,6 +41,9 @@ class Lease:
     moved_from: str | None = None
     """The machine that holds what the session's handle stands for, if it is another one than this worker's."""
 
+    user: str = ""
+    """Whom the turn is for."""
+
     @property
     def took_over(self) -> bool:
         """An earlier holder was lost in the middle of this very batch."""

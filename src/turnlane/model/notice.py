@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from turnlane.model.session import Session
+from turnlane.model.usage import written_cost
 
 BUSY = "I am still working on your last message. This one was not taken; please send it again when I have answered."
 FULL = "There are too many messages waiting. This one was not taken; please send it again later."
 CLOSED = "That question is closed already. Nothing was changed."
+
+BUDGET_OF_TODAY = "Today's budget is used up. Your message is kept, and will be answered when there is a new one."
+BUDGET_OF_SESSION = (
+    "This conversation has used up its budget. Your message is kept; say /new to have it answered in a new session."
+)
 
 STOPPED = "Stopped. What you said before is set aside."
 NOTHING_TO_STOP = "There is nothing to stop."
@@ -33,4 +39,5 @@ def usage(session: Session | None) -> str:
         return "There is no session yet, and nothing was spent."
     spent = session.usage
     turns = "1 turn" if session.turns == 1 else f"{session.turns} turns"
-    return f"This session: {turns}, {spent.input_tokens} tokens in, {spent.output_tokens} out."
+    money = f" It cost {written_cost(spent.cost)}." if spent.cost else ""
+    return f"This session: {turns}, {spent.input_tokens} tokens in, {spent.output_tokens} out.{money}"

@@ -158,6 +158,8 @@ class RetryLater:
     """An out lane: the sending may have arrived after all. Whoever tries next is told (`Lease.in_doubt`)."""
     holds_account: bool = False
     """An out lane: the platform asked for patience, so no worker sends anything of this account before `at`."""
+    notice: str | None = None
+    """A turn lane: said to the person, once, however often the same messages are put off."""
 
 
 @value

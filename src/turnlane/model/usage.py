@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Literal, get_args
 
 from turnlane.model.value import value
 
@@ -101,6 +102,53 @@ class Period:
             and self.channel in (None, account.channel)
             and self.user in (None, account.user)
         )
+
+
+By = Literal["day", "channel", "user", "agent", "model"]
+
+
+BY_DAY: tuple[By, ...] = ("day",)
+
+
+@value
+class Sum:
+    """What was spent, added up by some of its names; the others are None."""
+
+    day: str | None
+    channel: str | None
+    user: str | None
+    agent: str | None
+    model: str | None
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: float
+
+
+def summed(spent: Iterable[Spent], by: Collection[By]) -> list[Sum]:
+    """In the order of their names; by day if by nothing else."""
+    by = by or BY_DAY
+    sums: dict[tuple[str | None, ...], Spent] = {}
+    for each in spent:
+        account = each.account
+        named = (date_of(account.day).isoformat(), account.channel, account.user, account.agent, account.model)
+        names = tuple(name if what in by else None for what, name in zip(get_args(By), named, strict=True))
+        sums[names] = sums.get(names, Spent(account)).and_also(each.usage, each.turns)
+    return [_sum(names, sums[names]) for names in sorted(sums, key=lambda names: [name or "" for name in names])]
+
+
+def _sum(names: tuple[str | None, ...], spent: Spent) -> Sum:
+    day, channel, user, agent, model = names
+    used = spent.usage
+    tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.reasoning_tokens)
+    return Sum(day, channel, user, agent, model, spent.turns, *tokens, used.cost / 1_000_000)
+
+
+def written_cost(cost: int) -> str:
+    """In whole units, with as many places as are needed to see it."""
+    return f"{cost / 1_000_000:.2f}" if cost == 0 or cost >= 10_000 else f"{cost / 1_000_000:.6f}".rstrip("0")
 
 
 def day_of(at: int) -> int:

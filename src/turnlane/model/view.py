@@ -258,6 +258,29 @@ _SCHEDULE_STATES: Mapping[LaneState, Literal["due", "running", "paused", "parked
 
 
 @value
+class SessionView:
+    """What one agent remembers of one conversation."""
+
+    conversation: str
+    agent: str
+    handle: str
+    turns: int
+    usage: Usage
+    updated_at: int
+    machine: str | None = None
+
+    @classmethod
+    def of(cls, conversation: str, agent: str, session: Session) -> SessionView:
+        return cls(
+            conversation, agent, session.handle, session.turns, session.usage, session.updated_at, session.machine
+        )
+
+
+def latest(sessions: Iterable[SessionView], limit: int) -> list[SessionView]:
+    return sorted(sessions, key=lambda each: (-each.updated_at, each.conversation, each.agent))[:limit]
+
+
+@value
 class Story:
     """Everything that is known of one conversation."""
 

@@ -1148,6 +1148,48 @@ class BackendConformance:
             totals.append((session.handle, session.turns, session.usage.input_tokens))
         assert totals == [("a", 1, 5), ("a", 2, 12), ("a", 2, 12), ("b", 1, 2)]
 
+    async def test_sessions_are_listed_and_can_be_forgotten(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        for conversation in (ALICE, BOB):
+            await accept(backend, arrival(f"m-{conversation}", conversation))
+            lease = await claim_one(backend, worker)
+            await backend.commit(lease, answer(session=f"of {conversation}", tokens=3))
+            await pass_time(5)
+        latest, earlier = await backend.sessions()
+        assert (latest.conversation, latest.handle, latest.turns, latest.usage.tokens) == (BOB, f"of {BOB}", 1, 3)
+        assert (earlier.conversation, earlier.agent) == (ALICE, AT_ONCE.agent)
+        assert await backend.sessions(limit=1) == [latest]
+        assert await backend.sessions(agent="nobody") == []
+        assert await backend.renew_session(BOB)
+        assert not await backend.renew_session(BOB)
+        assert not await backend.renew_session("site/nobody")
+        assert await backend.sessions() == [earlier]
+        await accept(backend, arrival("m-9", BOB))
+        assert (await claim_one(backend, worker)).session is None
+
+    async def test_who_is_put_off_is_told_once_and_goes_on_in_a_new_session(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer("first", session="s-1"))
+        await accept(backend, arrival("m-2"))
+        later = RetryLater(clock.now() + 60_000, "no money", counts=False, notice="not now")
+        for _ in range(2):
+            await backend.commit(await claim_one(backend, worker), later)
+            await backend.retry(ALICE)
+        await backend.commit(await claim_one(backend, worker), later)
+        assert [(each.kind, each.text) for each in await backend.deliveries(ALICE)] == [
+            ("reply", "first"),
+            ("notice", "not now"),
+        ]
+        assert await backend.claim(worker, Kind.TURN) == []
+        assert await backend.renew_session(ALICE)
+        lease = await claim_one(backend, worker)
+        assert (origin_ids(lease), lease.session, lease.attempt) == (["m-2"], None, 1)
+
     # What is spent ---------------------------------------------------------------------------------------------------
 
     async def test_what_turns_used_is_added_up_by_day_channel_user_agent_and_model(

@@ -43,12 +43,6 @@ class Mutant:
 
 
 MUTANTS = (
-    # What is spent
-    Mutant("a turn is paid by whoever spoke last", f"{TRANSACTION}._spend", "lane.runs_as[1]", "lane.user"),
-    Mutant("only the dear model is paid for", f"{TRANSACTION}._spend", 'reply.model or ""', '"large"'),
-    Mutant("the next agent pays for the last one", f"{TRANSACTION}._spend", "lease.policy.agent", "lane.policy.agent"),
-    Mutant("a turn counts for another day", f"{TRANSACTION}._spend", "day_of(self._now)", "day_of(self._now) + 1"),
-    Mutant("what the agent spent is not added", f"{TRANSACTION}._answer", "is not NO_USAGE", "is NO_USAGE"),
     # Schedules
     Mutant("a schedule fires once and never again", f"{TRANSACTION}._tick", "lane.arm(passed.next_at", "lane.arm(None"),
     Mutant(
@@ -336,7 +330,7 @@ MUTANTS = (
     Mutant("a stopped message has no outcome", f"{TRANSACTION}._stop", "if lane.waiting:", "if False:"),
     Mutant("a stopped turn is not recorded", f"{TRANSACTION}._stop", "if lane.has_open_batch:", "if False:"),
     Mutant("a command goes to the agent", f"{TRANSACTION}._accept", "if command is not None:", "if False:"),
-    Mutant("a new session is the old one", f"{TRANSACTION}._do", "self._rows.drop_sessions(lane)", "pass"),
+    Mutant("a new session is the old one", f"{TRANSACTION}._begin_anew", "self._rows.drop_sessions(lane)", "pass"),
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
     # Others who answer
@@ -577,6 +571,14 @@ MUTANTS = (
         "a session goes to the wrong agent", f"{TRANSACTION}._save_session", "lease.policy.agent", "lane.policy.agent"
     ),
     Mutant("a stale write is not noted", f"{TRANSACTION}._already", "if verdict is None:", "if False:"),
+    # What is spent
+    Mutant("who is put off again and again is told each time", f"{TRANSACTION}._tell_once", "lane.rare.told <", "0 <"),
+    Mutant("who was put off waits on in a new session", f"{LANE}.renew", "self.hurry(now)", "pass"),
+    Mutant("a turn is paid by whoever spoke last", f"{TRANSACTION}._spend", "lane.runs_as[1]", "lane.user"),
+    Mutant("only the dear model is paid for", f"{TRANSACTION}._spend", 'reply.model or ""', '"large"'),
+    Mutant("the next agent pays for the last one", f"{TRANSACTION}._spend", "lease.policy.agent", "lane.policy.agent"),
+    Mutant("a turn counts for another day", f"{TRANSACTION}._spend", "day_of(self._now)", "day_of(self._now) + 1"),
+    Mutant("what the agent spent is not added", f"{TRANSACTION}._answer", "is not NO_USAGE", "is NO_USAGE"),
 )
 
 

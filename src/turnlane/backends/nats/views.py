@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnlane.backends.nats.codec import all_spent, decode, lane_from
+from turnlane.backends.nats.codec import SESSION, all_spent, decode, lane_from
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Stored
 from turnlane.backends.nats.store import NatsStore
@@ -25,9 +25,11 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     StoredEvent,
     Story,
     WorkerView,
+    latest,
 )
 
 LAST_EVENTS = 1000
@@ -170,6 +172,15 @@ class NatsViews:
             workers_live=sum(1 for row in self._shelf.workers.copy().values() if row.live),
             oldest_due_at=min(due, default=None),
         )
+
+    def sessions(self, agent: str | None, limit: int) -> list[SessionView]:
+        found = [
+            SessionView.of(key, of, SESSION.unpack(packed))
+            for key, record in self._all()
+            for of, packed in record.get("s", {}).items()
+            if agent in (None, of)
+        ]
+        return latest(found, limit)
 
     def spent(self, wanted: Period) -> list[Spent]:
         one_day = wanted.since if wanted.since == wanted.until else None

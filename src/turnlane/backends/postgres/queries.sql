@@ -368,6 +368,10 @@ SELECT (SELECT count(*) FROM delivery WHERE state = 'failed'),
        (SELECT count(*) FROM turn WHERE outcome = 'dead_letter'),
        (SELECT count(*) FROM worker WHERE live)
 
+-- name: view_all_sessions
+SELECT s.*, l.key FROM session AS s JOIN lane AS l ON l.id = s.lane WHERE $1::text IS NULL OR s.agent = $1
+ORDER BY s.updated_at DESC, l.key, s.agent LIMIT $2
+
 -- name: view_spent
 SELECT * FROM spent
 WHERE day BETWEEN $1::bigint AND $2::bigint

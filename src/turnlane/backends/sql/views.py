@@ -24,6 +24,7 @@ from turnlane.model.view import (
     LaneView,
     Lock,
     ScheduleView,
+    SessionView,
     StoredEvent,
     Story,
     WorkerView,
@@ -189,6 +190,10 @@ class SqlViews:
             workers_live=live,
             oldest_due_at=min((row[3] for row in pending.values() if row[3] is not None), default=None),
         )
+
+    def sessions(self, agent: str | None, limit: int) -> list[SessionView]:
+        rows = self._execute(self._sql["view_all_sessions"], (agent, limit)).fetchall()
+        return [SessionView.of(key, row[1], codec.session_from(row)) for *row, key in rows]
 
     def spent(self, wanted: Period) -> list[Spent]:
         until = DAY_MAX if wanted.until is None else wanted.until

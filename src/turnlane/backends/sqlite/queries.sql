@@ -396,6 +396,10 @@ ON CONFLICT (day, channel, for_user, agent, model) DO UPDATE SET
     output_tokens = output_tokens + excluded.output_tokens, cached_tokens = cached_tokens + excluded.cached_tokens,
     reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens, cost = cost + excluded.cost
 
+-- name: view_all_sessions
+SELECT s.*, l.key FROM session AS s JOIN lane AS l ON l.id = s.lane WHERE ?1 IS NULL OR s.agent = ?1
+ORDER BY s.updated_at DESC, l.key, s.agent LIMIT ?2
+
 -- name: view_spent
 SELECT * FROM spent WHERE day BETWEEN ?1 AND ?2 AND (?3 IS NULL OR channel = ?3) AND (?4 IS NULL OR for_user = ?4)
 ORDER BY day, channel, for_user, agent, model

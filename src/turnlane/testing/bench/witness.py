@@ -144,6 +144,7 @@ class Witness:
 
 
 ORDINARY = {
+    "session.began",
     "message.accepted",
     "delivery.started",
     "worker.left",

@@ -13,7 +13,7 @@ from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.session import Session
 from turnlane.model.usage import NO_USAGE
-from turnlane.model.view import LaneView, StoredEvent, Story, TurnView
+from turnlane.model.view import LaneView, SessionView, StoredEvent, Story, TurnView, latest
 from turnlane.testing.simulation.oracle import Account, Oracle, require, require_same
 
 KINDS = (Kind.TURN, Kind.OUT, Kind.TICK)
@@ -174,6 +174,7 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
     await check_overview(oracle, backend)
     await check_dead_letters(oracle, backend)
     await check_spent(oracle, backend)
+    await check_sessions(oracle, backend)
     stored = [event async for page in pages(backend) for event in page]
     check_events(oracle, [entry.event for entry in stored], heard)
 
@@ -238,6 +239,11 @@ async def check_spent(oracle: Oracle, backend: Backend) -> None:
     """Whatever was reused, begun anew, lost or taken over: each answered turn is paid once, and none is forgotten."""
     shown = {astuple(spent.account): (spent.turns, spent.usage) for spent in await backend.spent()}
     require_same(shown, oracle.spent, "what was spent is the sum of the answered turns")
+
+
+async def check_sessions(oracle: Oracle, backend: Backend) -> None:
+    expected = [SessionView.of(key, agent, session) for (key, agent), session in oracle.sessions.items()]
+    require_same(await backend.sessions(), latest(expected, 100), "every session is listed, as it was last used")
 
 
 def _place(letter: tuple[str, int, object]) -> tuple[str, int]:

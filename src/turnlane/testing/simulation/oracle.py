@@ -167,6 +167,8 @@ class Account:
     """Not to be answered, and not told to the agent yet."""
     left_from: int | None = None
     """The earliest time since the last claim at which somebody may have left it to the machine of its session."""
+    put_off: int = 0
+    """The last message that was put off with a word about it."""
     left_by: int | None = None
     """The latest time at which somebody must have done so, while it could start ever since."""
 
@@ -543,13 +545,7 @@ class Oracle:
             case "stop":
                 return notice.STOPPED if self._stop(lane, now) else notice.NOTHING_TO_STOP
             case "new":
-                self.sessions = {place: session for place, session in self.sessions.items() if place[0] != lane.key}
-                self.sessions_until[lane.key] = lane.opened
-                lane.heard = []
-                if lane.holder is not None:
-                    lane.holder.renewed = True
-                elif lane.batch is not None:
-                    self.sessions_until[lane.key] = lane.opened - 1
+                self._renewed(lane, now)
                 return notice.NEW
             case "pause":
                 lane.pause(None)
@@ -897,6 +893,7 @@ class Oracle:
             answers=tuple(asked.answer for asked in lane.batch.questions if asked.answer is not None),
             heard=lane.told,
             moved_from=None if is_here or session is None else session.machine,
+            user=lane.user,
         )
 
     # Commit
@@ -1071,6 +1068,7 @@ class Oracle:
         before = self.sessions.get(name)
         if before is None or before.handle != handle:
             before = Session(handle)
+            self.events["session.began"] += 1
         machine = self.workers[lane.holder.worker].machine if reply.local else None
         self.sessions[name] = Session(handle, before.turns + 1, before.usage + reply.usage, now, machine)
 
@@ -1092,6 +1090,10 @@ class Oracle:
         lane.batch.again_at = outcome.at
         if outcome.holds_account and outcome.at > max(self._held_until(lane), now):
             self._hold(lane.policy, outcome.at)
+        last = lane.batch.items[-1].seq
+        if outcome.notice is not None and lane.put_off < last:
+            lane.put_off = last
+            self._notice(lane.key, outcome.notice, last, lane.policy, now)
         return self._let_go(lane, "retried", by_commit=True)
 
     def _hold(self, policy: Policy, until: int) -> None:
@@ -1321,6 +1323,25 @@ class Oracle:
         return acceptance
 
     # Steering
+
+    def session_renewed(self, key: str, now: int, *, answer: bool) -> None:
+        lane = self.accounts.get((Kind.TURN, key))
+        known = lane is not None and (key, lane.policy.agent) in self.sessions
+        require_same(answer, known, "only a session that there is can be forgotten")
+        if lane is not None and known:
+            self._renewed(lane, now)
+            self.events["session.forgotten"] += 1
+
+    def _renewed(self, lane: Account, now: int) -> None:
+        self.sessions = {place: session for place, session in self.sessions.items() if place[0] != lane.key}
+        self.sessions_until[lane.key] = lane.opened
+        lane.heard = []
+        if lane.holder is not None:
+            lane.holder.renewed = True
+        elif lane.batch is not None:
+            self.sessions_until[lane.key] = lane.opened - 1
+            if lane.put_off == lane.batch.items[-1].seq and lane.batch.open_question is None:
+                lane.batch.again_at = now
 
     def hurried(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
         lane = self.accounts.get((kind, key))

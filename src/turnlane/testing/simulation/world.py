@@ -515,6 +515,7 @@ class World:
             ]
         else:
             endings += [
+                (RetryLater(later, "no money", counts=False, notice="not now"), 5),
                 (Replied(self._any_reply(lease)), 50),
                 (Replied(self._any_reply(lease), self._steered_through(lease)), 10),
                 (Superseded(set_aside=False, cause="interrupted"), 15 if waiting else 3),
@@ -632,6 +633,7 @@ class World:
         verb = self._chance.choice(
             ("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop", "retry", "skip")
         )
+        verb = "renew" if self._luck.random() < 0.1 else verb
         self._note(verb, kind.name, key)
         self.tally[verb] += 1
         await self._steer(verb, kind, key)
@@ -642,6 +644,8 @@ class World:
                 ms = self._chance.choice((None, 1_000, 5_000, 20_000))
                 until = None if ms is None else self._clock.now() + ms
                 self._oracle.paused(kind, key, until, answer=await self._backend.pause(key, kind, until=until))
+            case "renew":
+                self._oracle.session_renewed(key, self._clock.now(), answer=await self._backend.renew_session(key))
             case "retry":
                 self._oracle.hurried(kind, key, self._clock.now(), answer=await self._backend.retry(key, kind))
             case "skip":
