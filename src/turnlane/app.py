@@ -21,6 +21,7 @@ from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.flow.reach import reach
 from turnlane.flow.receive import receive
+from turnlane.flow.remember import Memory
 from turnlane.flow.schedule import keep
 from turnlane.flow.spending import Spending
 from turnlane.flow.worker import Retention, Worker
@@ -85,6 +86,7 @@ class Bot:
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
         self._listeners: list[Listener] = []
+        self._memory = Memory(clock=self.clock, emit=self.emit)
         self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
         self.live = LiveSettings(self.backend, self.settings, self._go_on_with, self._say)
@@ -95,6 +97,7 @@ class Bot:
         """Go on with these: with the next claim, and for the messages from now on."""
         self.settings = settings
         self.backend.limits = limits_of(settings)
+        self._memory.valid_ms = settings.sessions.valid_for.ms
         self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
@@ -260,6 +263,7 @@ class Bot:
             machine=settings.machine or socket.gethostname(),
             drain_seconds=settings.drain.ms / 1000,
             spending=self._spending,
+            memory=self._memory,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),

@@ -250,6 +250,10 @@ class BudgetTables(Table, frozen=True, kw_only=True):
     day: BudgetTable = BudgetTable()
 
 
+class Sessions(Table, frozen=True, kw_only=True):
+    valid_for: Duration = Duration.parse("30m")
+
+
 class PriceTable(Table, frozen=True, kw_only=True):
     """Of a million tokens, in whatever money you count."""
 
@@ -412,6 +416,7 @@ class Settings(Table, frozen=True, kw_only=True):
     commands: ChatCommands = ChatCommands()
     limits: FleetLimits = FleetLimits()
     takeover: Takeover = Takeover()
+    sessions: Sessions = Sessions()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
@@ -424,25 +429,8 @@ class Settings(Table, frozen=True, kw_only=True):
     """None: made in code, which nothing at run time changes."""
 
 
-_PARTS = frozenset(
-    [
-        "lanes",
-        "backoff",
-        "retention",
-        "commands",
-        "limits",
-        "takeover",
-        "budgets",
-        "prices",
-        "channels",
-        "agents",
-        "routes",
-        "schedules",
-        "sources",
-        "read_from",
-    ]
-)
-"""Fields that are tables of their own (or no setting at all), not single values."""
+_PARTS = frozenset(["prices", "channels", "agents", "routes", "schedules", "sources", "read_from"])
+"""Fields that hold tables by name or number (or no setting at all), not single values."""
 
 _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     (): Settings,
@@ -452,6 +440,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("commands",): ChatCommands,
     ("limits",): FleetLimits,
     ("takeover",): Takeover,
+    ("sessions",): Sessions,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
 }
@@ -464,6 +453,7 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     ChatCommands: frozenset(each.name for each in fields(ChatCommands)),
     FleetLimits: frozenset(each.name for each in fields(FleetLimits)),
     Takeover: frozenset(["enabled", "silent_for"]),
+    Sessions: frozenset(["valid_for"]),
     BudgetTables: frozenset(),
     BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     WebhookChannel: frozenset(["paused", "rate", "burst"]),
@@ -631,7 +621,7 @@ def _parts(table: type[Table]) -> list[str]:
 
 
 def _is_part(each: FieldInfo) -> bool:
-    return each.name in _PARTS or each.type is BudgetTable
+    return each.name in _PARTS or (isinstance(each.type, type) and issubclass(each.type, Table))
 
 
 def variable_for(key: str) -> str:
@@ -732,6 +722,7 @@ class _Reader:
         values["commands"] = ChatCommands(**self.section(("commands",)))
         values["limits"] = FleetLimits(**self.section(("limits",)))
         values["takeover"] = Takeover(**self.section(("takeover",)))
+        values["sessions"] = Sessions(**self.section(("sessions",)))
         self.section(("budgets",))
         budgets = {scope: BudgetTable(**self.section(("budgets", scope))) for scope in SCOPES}
         values["budgets"] = BudgetTables(**budgets)

@@ -27,7 +27,7 @@ class Spender(Thinker):
 
 @asynccontextmanager
 async def spending(world: World, budgets: Budgets, agent: Spender) -> AsyncIterator[Spending]:
-    spends = Spending(backend=world.backend, clock=world.clock, emit=lambda event: world.facts([event]))
+    spends = Spending(backend=world.backend, clock=world.clock, emit=world.tell)
     spends.budgets = budgets
     async with world.working(agent, spending=spends, term_ms=3 * DAY_MS):
         yield spends

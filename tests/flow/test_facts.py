@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, Thinker, Unreachable, World, crashing, ends
 
+from turnlane.agents.base import SessionState
 from turnlane.backends.base import Arrival, Backend
 from turnlane.errors import AgentFailed, AgentRefused
+from turnlane.flow.remember import Memory
 from turnlane.flow.spending import Spending
 from turnlane.model.budget import Budget, Budgets
 from turnlane.model.delivery import NotSent, Refused
@@ -58,6 +60,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await backend.configure("lanes.debounce", "1s")
     await _moved(world)
     await _spent(world)
+    await _remembered(world)
     wrong = [(each.name, sorted(each.facts)) for each in world.facts.all if set(each.facts) != documented(each.name)]
     assert wrong == []
     assert set(world.facts.names()) == set(EVENTS) - TOLD_BY_OTHERS
@@ -274,7 +277,7 @@ async def _spent(world: World) -> None:
     async def answer(turn: Turn) -> Reply:
         return Reply(None, "s-1", Usage(90, 10))
 
-    spending = Spending(backend=world.backend, clock=world.clock, emit=lambda event: world.facts([event]))
+    spending = Spending(backend=world.backend, clock=world.clock, emit=world.tell)
     spending.budgets = Budgets(session=Budget(tokens=100), user=Budget(tokens=100, stops=False))
     async with world.working(answer, spending=spending):
         answered = len(world.facts.of("turn.answered"))
@@ -285,6 +288,35 @@ async def _spent(world: World) -> None:
         await world.facts.seen("turn.answered", answered + 2)
         await world.say("paula", "three")
         await world.facts.seen("budget.stopped")
+
+
+class Forgetful:
+    """Says of its sessions that they are there, that nobody can tell, and whatever else it is told to."""
+
+    def __init__(self) -> None:
+        self.states: list[SessionState | AgentFailed] = []
+
+    async def respond(self, turn: Turn) -> Reply:
+        return Reply(None, "s-2")
+
+    async def examine(self, session: str) -> SessionState:
+        state = self.states.pop(0)
+        if isinstance(state, AgentFailed):
+            raise state
+        return state
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def _remembered(world: World) -> None:
+    agent = Forgetful()
+    async with world.working(agents={"agent": agent}, memory=Memory(clock=world.clock, emit=world.tell, valid_ms=0)):
+        agent.states = ["alive", AgentFailed("no answer"), "gone"]
+        for number in range(4):
+            answered = len(world.facts.of("turn.answered"))
+            await world.say("quentin", f"q-{number}")
+            await world.facts.seen("turn.answered", answered + 1)
 
 
 async def _scheduled(world: World, clock: VirtualClock) -> None:

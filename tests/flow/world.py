@@ -17,6 +17,7 @@ from turnlane.channels.base import Channel, Received
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 from turnlane.flow.receive import receive
+from turnlane.flow.remember import Memory
 from turnlane.flow.spending import Spending
 from turnlane.flow.worker import Worker
 from turnlane.model.delivery import Delivery, SendResult, Sent
@@ -280,6 +281,9 @@ class World:
         story = await self.backend.story(conversation)
         return sum(lane.pending for lane in story.lanes) if story else 0
 
+    def tell(self, event: Event) -> None:
+        self.facts([event])
+
     def new_worker(
         self,
         agent: Agent | Callable[[Turn], Any] | None = None,
@@ -293,6 +297,7 @@ class World:
         sends_at_once: int = 5,
         drain_seconds: float = 30.0,
         spending: Spending | None = None,
+        memory: Memory | None = None,
     ) -> Worker:
         if agents is None:
             agents = {} if agent is None else {"agent": _agent(agent)}
@@ -301,12 +306,13 @@ class World:
             agents=agents,
             channels={channel.name: channel for channel in channels or [self.desk]},
             clock=clock or self.clock,
-            emit=lambda event: self.facts([event]),
+            emit=self.tell,
             turns_at_once=turns_at_once,
             sends_at_once=sends_at_once,
             term_ms=term_ms,
             drain_seconds=drain_seconds,
             spending=spending,
+            memory=memory,
         )
 
     @asynccontextmanager

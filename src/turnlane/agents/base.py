@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from turnlane.model.message import Message
 from turnlane.model.turn import Reply, Turn
@@ -21,6 +21,17 @@ class Agent(Protocol):
 
     async def close(self) -> None:
         """Let connections go. May be called twice."""
+
+
+SessionState = Literal["alive", "empty", "gone"]
+
+
+@runtime_checkable
+class RememberingAgent(Agent, Protocol):
+    """An agent that can tell what has become of a session without running a turn."""
+
+    async def examine(self, session: str) -> SessionState:
+        """`empty`: it is there, and nothing was ever said in it. Raises AgentError if that cannot be told just now."""
 
 
 @runtime_checkable

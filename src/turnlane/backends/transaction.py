@@ -382,12 +382,12 @@ class Transaction(Scheduling, TakingOver, Asking):
             return
         # The lease's copy is the stored one: nobody else can have written it meanwhile.
         before = lease.session or Session(reply.session)
-        after = before.after_turn(reply.session, reply.usage, self._now)
+        after = before.after_turn(reply.session, reply.usage, self._now, anew=reply.began_anew is not None)
         if reply.local:
             after = self._bound(lane, lease, after)
         continues = lease.session is not None and before.handle == after.handle and before.machine == after.machine
         self._rows.save_session(lane, lease.policy.agent, after, continues=continues)
-        if before.handle != after.handle or lease.session is None:
+        if before.handle != after.handle or lease.session is None or reply.began_anew is not None:
             self._note_session(lane, lease, reply)
 
     def _note_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:

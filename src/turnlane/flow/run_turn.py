@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from turnlane.agents.answer import checked
 from turnlane.agents.base import Agent
 from turnlane.clock import Clock
 from turnlane.errors import AgentError, BackendUnavailable, Throttled
+from turnlane.flow.remember import Memory, Remembered
 from turnlane.flow.spending import Spending
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
-from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, RetryLater, Stage, Turn
+from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, Reply, RetryLater, Stage, Turn
 
 CAUSE_CHARACTERS_MAX = 2_000
 JITTER = 0.1
@@ -20,7 +22,7 @@ JITTER = 0.1
 
 
 async def run_turn(
-    lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock, spending: Spending
+    lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock, spending: Spending, memory: Memory
 ) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
     agent = agents.get(lease.policy.agent)
@@ -30,7 +32,9 @@ async def run_turn(
     try:
         if put_off := await spending.refusal(lease):
             return put_off
-        return Replied(spending.priced(checked(await agent.respond(turn_of(lease, stage)))))
+        remembered = await memory.session_for(lease, agent)
+        reply = checked(await agent.respond(turn_of(lease, stage, remembered)))
+        return Replied(spending.priced(reply if remembered.anew is None else _anew(reply, remembered.anew)))
     except BackendUnavailable as error:
         return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)
     except Throttled as error:
@@ -51,7 +55,12 @@ def was_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
+def _anew(reply: Reply, why: str) -> Reply:
+    return replace(reply, began_anew=reply.began_anew or why)
+
+
+def turn_of(lease: Lease, stage: Stage | None = None, remembered: Remembered | None = None) -> Turn:
+    stored = lease.session.handle if lease.session else None
     return Turn(
         conversation=lease.key,
         number=lease.number,
@@ -59,7 +68,7 @@ def turn_of(lease: Lease, stage: Stage | None = None) -> Turn:
         epoch=lease.epoch,
         channel=channel_of(lease.key),
         messages=_in_order(lease) if lease.heard else lease.messages,
-        session=lease.session.handle if lease.session else None,
+        session=stored if remembered is None else remembered.session,
         moved_from=lease.moved_from,
         answers=lease.answers,
         stage=stage,

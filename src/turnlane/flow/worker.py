@@ -14,6 +14,7 @@ from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
+from turnlane.flow.remember import Memory
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.schedule import late_tick, tick, tick_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
@@ -56,6 +57,7 @@ class Worker:
         drain_seconds: float = 30.0,
         retention: Retention | None = None,
         spending: Spending | None = None,
+        memory: Memory | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
@@ -76,7 +78,8 @@ class Worker:
         self._awake_at = 0.0
         self._may_reap_from = 0.0
         spending = spending or Spending(backend=backend, clock=clock)
-        run = partial(run_turn, agents=agents, clock=clock, spending=spending)
+        memory = memory or Memory(clock=clock, emit=emit)
+        run = partial(run_turn, agents=agents, clock=clock, spending=spending, memory=memory)
         turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock))
         send = Work(
             partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
@@ -90,17 +93,20 @@ class Worker:
             worker_id=self._current_id,
             is_ours=self._is_ours,
             on_lost=self._on_lost,
-            streams=Streams(
-                backend=backend,
-                channels=channels,
-                is_ours=self._is_ours,
-                on_failure=partial(self._tell_of_a_failure, "preview.failed"),
-            ),
+            streams=self._streams(channels),
         )
         self._agents = agents
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
         self._tick_slot = new_slot(Kind.TICK, work=Work(tick, tick_seconds_max, late_tick))
+
+    def _streams(self, channels: Mapping[str, Channel]) -> Streams:
+        return Streams(
+            backend=self._backend,
+            channels=channels,
+            is_ours=self._is_ours,
+            on_failure=partial(self._tell_of_a_failure, "preview.failed"),
+        )
 
     @property
     def _slots(self) -> Sequence[Slot]:

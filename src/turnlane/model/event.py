@@ -71,6 +71,9 @@ EVENTS: Mapping[str, str] = {
     "lane.resumed": "The lane was resumed: by an operator, a command, or time. kind, by",
     "session.awaited": "The lane is left to the machine that holds its session, at most until then. machine, until",
     "session.began": "An agent began a session; what it spends is counted from zero. turn, agent, why, dropped_tokens",
+    "session.reused": "A turn goes on with the stored session; `known`: without asking its agent. agent, known",
+    "session.checked": "An agent was asked what has become of a session: alive, empty or gone. agent, state",
+    "session.unchecked": "An agent could not tell; the turn goes on with the session. agent, cause",
     "session.forgotten": "The next turn begins a session of its own. by",
     "session.moved": "The turn runs on another machine than the one that holds its session. turn, machine, to",
     "budget.warned": "So much of a budget is used that its operator should know; said once a day. budget, whose, "

@@ -17,8 +17,9 @@ class Session:
     machine: str | None = None
     """The only machine that holds what the handle stands for. None: any machine can go on with it."""
 
-    def after_turn(self, handle: str, usage: Usage, now: int) -> Session:
-        """Tokens belong to the session: the same handle adds up, another one starts from zero. Bound to no machine."""
-        if handle != self.handle:
+    def after_turn(self, handle: str, usage: Usage, now: int, *, anew: bool = False) -> Session:
+        """Tokens belong to the session: the same handle adds up, another one starts from zero, and so does one that is
+        used `anew`. Bound to no machine."""
+        if handle != self.handle or anew:
             return Session(handle, 1, usage, now)
         return Session(handle, self.turns + 1, self.usage + usage, now)

@@ -111,7 +111,8 @@ class Reply:
     local: bool = False
     """What the session's handle stands for is on this machine alone. The conversation stays here while it can."""
     began_anew: str | None = None
-    """Why the session is not the one that the turn named, if that could not be gone on with."""
+    """Why the session that the turn named could not be gone on with: what is spent counts from zero again, whether the
+    handle is another one or the same."""
     model: str | None = None
     """Which model answered: it has its price."""
 

@@ -571,6 +571,7 @@ MUTANTS = (
         "a session goes to the wrong agent", f"{TRANSACTION}._save_session", "lease.policy.agent", "lane.policy.agent"
     ),
     Mutant("a stale write is not noted", f"{TRANSACTION}._already", "if verdict is None:", "if False:"),
+    Mutant("what is begun anew goes on being counted", f"{SESSION}.after_turn", "or anew", "or False"),
     # What is spent
     Mutant("who is put off again and again is told each time", f"{TRANSACTION}._tell_once", "lane.rare.told <", "0 <"),
     Mutant("who was put off waits on in a new session", f"{LANE}.renew", "self.hurry(now)", "pass"),

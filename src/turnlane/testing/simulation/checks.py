@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import chain
 
@@ -170,7 +170,7 @@ async def check_totals(oracle: Oracle, backend: Backend, heard: Sequence[Event])
         assert story is not None
         check_tiling(story)
         check_replies(story, resent=oracle.resent)
-        check_usage(story, since=oracle.sessions_until.get(key, 0))
+        check_usage(story, since=oracle.sessions_until.get(key, 0), began=oracle.session_began)
     await check_overview(oracle, backend)
     await check_dead_letters(oracle, backend)
     await check_spent(oracle, backend)
@@ -212,11 +212,11 @@ def check_replies(story: Story, *, resent: Collection[str]) -> None:
     require(all(view.state != "queued" for view in story.deliveries), "I12 nothing is left to send", story.deliveries)
 
 
-def check_usage(story: Story, *, since: int) -> None:
+def check_usage(story: Story, *, since: int, began: Mapping[tuple[str, str], int]) -> None:
     """Tokens belong to the session: what its turns spent since it began is what it shows."""
     folded: dict[str, Session] = {}
     for turn in story.turns:
-        if turn.session is None or turn.number <= since:
+        if turn.session is None or turn.number <= since or turn.number < began[turn.conversation, turn.agent]:
             continue
         last = folded.get(turn.agent)
         spent = last.usage if last and last.handle == turn.session else NO_USAGE

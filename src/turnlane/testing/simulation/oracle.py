@@ -324,6 +324,8 @@ class Oracle:
         self.origins: dict[tuple[str, str], int] = {}
         self.messages: dict[str, list[Message]] = {}
         self.turns: dict[str, list[TurnView]] = {}
+        self.session_began: dict[tuple[str, str], int] = {}
+        """With which turn, by conversation and agent."""
         self.spent: dict[tuple[int, str, str, str, str], tuple[int, Usage]] = {}
         """How many turns, and what they used, by day, channel, user, agent and model."""
         self.attempts: dict[str, list[AttemptView]] = {}
@@ -1066,9 +1068,10 @@ class Oracle:
         assert lane.holder is not None
         name = (lane.key, lane.holder.agent)
         before = self.sessions.get(name)
-        if before is None or before.handle != handle:
+        if before is None or before.handle != handle or reply.began_anew is not None:
             before = Session(handle)
             self.events["session.began"] += 1
+            self.session_began[name] = lane.opened
         machine = self.workers[lane.holder.worker].machine if reply.local else None
         self.sessions[name] = Session(handle, before.turns + 1, before.usage + reply.usage, now, machine)
 

@@ -541,6 +541,7 @@ class World:
             session=self._any_session(lease),
             usage=chance.choice((usage, usage, NO_USAGE)),
             model=self._luck.choice((None, "small", "large")),
+            began_anew=self._luck.choice((None,) * 9 + ("it was gone",)),
             local=self._oracle.sessions_are_local and self._luck.random() < 0.9,
         )
 
