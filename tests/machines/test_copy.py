@@ -32,6 +32,7 @@ from turnlane.backends.sql.contents import SqlContents
 from turnlane.errors import BackendUnavailable, InvalidInput, NotFound, SchemaMismatch
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Replied, Reply
 from turnlane.model.view import StoredEvent, Story
@@ -39,6 +40,7 @@ from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.servers import Postgres
 from turnlane.testing.simulation.world import CONVERSATIONS, World
 
+ALICE = Person("site", "alice", "Älice", labels=("vip", '"de"'), enriched_at=7)
 ODD_TEXTS = [
     "",
     " ",
@@ -86,6 +88,7 @@ async def test_a_store_is_moved_in_the_middle_of_its_work_and_nobody_can_tell(
     before = await opens(source)
     world = World([before], clock, seed)
     await world.live(400)
+    await before.save_person(ALICE)
     stories, events = await seen(before)
     await before.close()
     contents = await sums(source)
@@ -96,6 +99,7 @@ async def test_a_store_is_moved_in_the_middle_of_its_work_and_nobody_can_tell(
     assert (stories_after, events_after) == (stories, events)
     assert copied_from.event.name == "store.copied"
     assert copied_from.cursor > events[-1].cursor
+    assert await processes[0].person("site", "alice") == replace(ALICE, version=1, changed_at=clock.now())
     assert await processes[1].events(after=-1) == [copied_from]
     world.move(processes, noted=[copied_from.event])
     await world.live(200)
@@ -109,6 +113,7 @@ async def test_there_and_back_again_is_the_same(sqlite: str, postgres: str, open
     before = await opens(sqlite)
     await World([before], clock, 5).live(1_000)
     await before.configure("lanes.debounce", "1s")
+    await before.save_person(ALICE)
     await before.close()
     back = sqlite.replace("store.db", "back.db")
     await copied(sqlite, postgres)

@@ -30,6 +30,7 @@ from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
@@ -305,6 +306,20 @@ class Backend(Protocol):
 
     async def configuration(self) -> Mapping[str, str]:
         """All settings that are stored. Cheap: every process asks once or twice a second."""
+
+    # People
+
+    async def save_person(self, person: Person) -> Person:
+        """Store what is known of somebody, whatever was stored before; its version grows. Returns it as stored."""
+
+    async def person(self, channel: str, user: str) -> Person | None:
+        """What is stored of somebody. None: nothing is."""
+
+    async def changed_people(self, after: int) -> tuple[list[Person], int]:
+        """Who was stored since, by any process, and the cursor to ask with next. `after=-1`: nobody, only the cursor.
+
+        Some may come again: whoever asks looks at their versions. Cheap: every process asks once a second.
+        """
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """Delete history settled before these times, never dead letters. Returns how many rows this call deleted."""

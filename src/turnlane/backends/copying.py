@@ -25,6 +25,9 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "tenant": ("kind", "tenant", "served"),
     "hold": ("account", "until"),
     "setting": ("name", "value"),
+    "person": (
+        *("channel", "for_user", "name", "user_name", "labels", "chat_id", "enriched_at", "version", "changed_at"),
+    ),
     "spent": (
         *("day", "channel", "for_user", "agent", "model", "turns", "input_tokens", "output_tokens", "cached_tokens"),
         *("reasoning_tokens", "cost"),

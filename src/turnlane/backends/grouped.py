@@ -19,6 +19,7 @@ from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
@@ -276,6 +277,18 @@ class GroupedBackend:
 
     async def configuration(self) -> Mapping[str, str]:
         return await self._read(lambda v: v.configuration())
+
+    # People
+
+    async def save_person(self, person: Person) -> Person:
+        saved: Person = await self._call(Transaction.save_person, (person,))
+        return saved
+
+    async def person(self, channel: str, user: str) -> Person | None:
+        return await self._read(lambda v: v.person(channel, user))
+
+    async def changed_people(self, after: int) -> tuple[list[Person], int]:
+        return await self._read(lambda v: v.changed_people(after))
 
     # What is seen
 

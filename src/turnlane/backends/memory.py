@@ -23,6 +23,7 @@ from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
 from turnlane.model.message import Message, MessageOutcome, channel_of
+from turnlane.model.person import Person
 from turnlane.model.policy import OnBusy, Policy, Queue
 from turnlane.model.question import Answer, Question, QuestionView
 from turnlane.model.schedule import Schedule
@@ -62,6 +63,7 @@ class MemoryRows:
         """In what order conversations were first heard of, which decides where lanes are due at the same moment."""
         self.origins: dict[tuple[str, str], tuple[int, int]] = {}
         self.spent: dict[Account, Spent] = {}
+        self.people: dict[tuple[str, str], Person] = {}
         self.messages: dict[str, dict[int, Message]] = {}
         self.outgoing: dict[str, dict[int, Delivery]] = {}
         self.settled: dict[tuple[str, int], Settled] = {}
@@ -188,6 +190,12 @@ class MemoryRows:
     def add_turn(self, lane: Lane, turn: TurnView) -> None:
         assert (lane.key, turn.number) not in self.turns
         self.turns[lane.key, turn.number] = turn
+
+    def person(self, channel: str, user: str) -> Person | None:
+        return self.people.get((channel, user))
+
+    def save_person(self, person: Person) -> None:
+        self.people[person.place] = person
 
     def spend(self, account: Account, usage: Usage) -> None:
         self.spent[account] = self.spent.get(account, Spent(account)).and_also(usage)
@@ -462,6 +470,16 @@ class MemoryBackend:
 
     async def configuration(self) -> Mapping[str, str]:
         return dict(self._rows.settings)
+
+    async def save_person(self, person: Person) -> Person:
+        return self._run(lambda t: t.save_person(person))
+
+    async def person(self, channel: str, user: str) -> Person | None:
+        return self._rows.person(channel, user)
+
+    async def changed_people(self, after: int) -> tuple[list[Person], int]:
+        people = [] if after < 0 else [each for each in self._rows.people.values() if each.changed_at >= after]
+        return people, self._clock.now()
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """A process that keeps nothing has nothing to forget."""

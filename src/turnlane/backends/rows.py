@@ -9,6 +9,7 @@ from typing import Protocol
 from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.lane import Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
@@ -123,6 +124,9 @@ class Rows(Protocol):
     def setting(self, name: str) -> str | None: ...
     def save_setting(self, name: str, value: str | None) -> None:
         """None: it is not stored any longer."""
+
+    def person(self, channel: str, user: str) -> Person | None: ...
+    def save_person(self, person: Person) -> None: ...
 
     def machine_is_live(self, machine: str, now: int) -> bool:
         """Whether a worker of that machine is live, and its term not over."""

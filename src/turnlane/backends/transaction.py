@@ -25,6 +25,7 @@ from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, channel_of
 from turnlane.model.notice import CLOSED, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
 from turnlane.model.turn import (
@@ -474,6 +475,14 @@ class Transaction(Scheduling, TakingOver, Asking):
         if outcome.notice is not None and lane.kind is TURN:
             self._tell_once(lane, outcome.notice)
         return "retried"
+
+    # People
+
+    def save_person(self, person: Person) -> Person:
+        known = self._rows.person(person.channel, person.user)
+        saved = replace(person, version=1 if known is None else known.version + 1, changed_at=self._now)
+        self._rows.save_person(saved)
+        return saved
 
     def _tell_once(self, lane: Lane, notice: str) -> None:
         if lane.rare.told < lane.claim_seq:

@@ -31,6 +31,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Attachment, Message, channel_of
+from turnlane.model.person import Person
 from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
 from turnlane.model.question import TIMED_OUT, Answer, Question
 from turnlane.model.schedule import Missed, Schedule
@@ -1189,6 +1190,29 @@ class BackendConformance:
         assert await backend.renew_session(ALICE)
         lease = await claim_one(backend, worker)
         assert (origin_ids(lease), lease.session, lease.attempt) == (["m-2"], None, 1)
+
+    # People ----------------------------------------------------------------------------------------------------------
+
+    async def test_what_is_known_of_somebody_is_kept_and_replaced(self, backend: Backend) -> None:
+        assert await backend.person("site", "alice") is None
+        first = await backend.save_person(Person("site", "alice", "Alice", "ally", ("vip", "de"), "c-1", 7))
+        assert (first.version, first.labels) == (1, ("vip", "de"))
+        second = await backend.save_person(Person("site", "alice", "Alice B."))
+        assert (second.version, await backend.person("site", "alice")) == (2, second)
+        assert second.labels == ()
+        assert await backend.person("shop", "alice") is None
+
+    async def test_everybody_hears_of_people_who_have_changed(self, backend: Backend, pass_time: PassTime) -> None:
+        await backend.save_person(Person("site", "alice"))
+        await pass_time(20)
+        nobody, cursor = await backend.changed_people(-1)
+        assert nobody == []
+        bob = await backend.save_person(Person("site", "bob", "Bob"))
+        alice = await backend.save_person(Person("site", "alice", "Alice"))
+        changed, cursor = await backend.changed_people(cursor)
+        assert {bob, alice}.issubset(changed)
+        again, _ = await backend.changed_people(cursor)
+        assert {(each.place, each.version) for each in again} <= {(bob.place, 1), (alice.place, 2)}
 
     # What is spent ---------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import msgspec
 from turnlane.model.delivery import Delivery
 from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.question import QuestionView
 from turnlane.model.session import Session
@@ -59,6 +60,7 @@ TURN_OVER = Shape(TurnView, without=["conversation"])
 ATTEMPT = Shape(AttemptView, without=["conversation"])
 QUESTION = Shape(QuestionView, without=["conversation"])
 SESSION = Shape(Session)
+PERSON = Shape(Person)
 
 _policy_from = msgspec.json.Decoder(Policy).decode
 

@@ -15,6 +15,7 @@ from turnlane.backends.nats.codec import (
     ATTEMPT,
     DELIVERY,
     MESSAGE,
+    PERSON,
     QUESTION,
     TURN_OVER,
     all_spent,
@@ -32,6 +33,7 @@ from turnlane.errors import BackendError, BackendUnavailable
 from turnlane.model.delivery import UNSETTLED
 from turnlane.model.lane import TURN, Kind, Lane
 from turnlane.model.message import channel_of
+from turnlane.model.person import Person
 
 BLOCK_CONVERSATIONS, BLOCK_ROWS = 200, 1000
 """So many conversations are held in memory, or as many as have about so many messages and deliveries."""
@@ -126,6 +128,8 @@ class NatsContents:
                     yield what, rows
             if spent := self._spent():
                 yield "spent", spent
+            if people := [decode(stored.payload) for stored in self._link.newest(self._subjects.people)]:
+                yield "person", [_person_row(PERSON.unpack(each)) for each in people]
 
     def _spent(self) -> list[Row]:
         return [
@@ -288,6 +292,10 @@ class NatsContents:
                 case "hold":
                     values[other("holds")] = known("holds", {}) | {row[0]: row[1]}
                     self._others["holds"] = values[other("holds")]
+                case "person":
+                    channel, user, name, user_name, labels, *rest = row
+                    person = [channel, user, name, user_name, decode(labels.encode()), *rest]
+                    values[self._subjects.person(channel, user)] = person
                 case "spent":
                     day, channel, user, agent, model, *packed = row
                     subject = self._subjects.spent(day, channel, user)
@@ -393,6 +401,13 @@ def _write_messages(log: Log, here: Conversation, whole: Whole) -> None:
 def _ids_without_message(whole: Whole) -> dict[str, tuple[int, int]]:
     there = {(message.origin_id, message.seq) for message in whole.messages}
     return {id_: place for id_, place in whole.origins.items() if (id_, place[0]) not in there}
+
+
+def _person_row(person: Person) -> Row:
+    """Its labels as text, as tables have them."""
+    row = list(astuple(person))
+    row[4] = encode(person.labels).decode()
+    return row
 
 
 def _others(values: dict[str, dict[str, Any]]) -> dict[str, list[Row]]:

@@ -12,6 +12,7 @@ from turnlane.backends.nats.codec import (
     DELIVERY,
     MESSAGE,
     NOTHING_SPENT,
+    PERSON,
     QUESTION,
     TURN_OVER,
     encode,
@@ -27,6 +28,7 @@ from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
@@ -400,6 +402,13 @@ class NatsRows:
         here.turns[turn.number] = turn
         here.dead.pop(turn.number, None)
         self._change(lane.key).add("t", TURN_OVER.pack(turn))
+
+    def person(self, channel: str, user: str) -> Person | None:
+        known = self._known_value(self._shelf.subjects.person(channel, user))
+        return None if known is None else PERSON.unpack(known)
+
+    def save_person(self, person: Person) -> None:
+        self._values[self._shelf.subjects.person(*person.place)] = PERSON.pack(person)
 
     def spend(self, account: Account, usage: Usage) -> None:
         subject = self._shelf.subjects.spent(account.day, account.channel, account.user)

@@ -43,6 +43,8 @@ class Subjects:
         self.others = f"{prefix}.g.>"
         self._handle = f"{prefix}.h."
         self._spent = f"{prefix}.s."
+        self._person = f"{prefix}.u."
+        self.people = f"{prefix}.u.*.*"
         self._known: dict[str, str] = {}
 
     def conversation(self, key: str) -> str:
@@ -73,9 +75,12 @@ class Subjects:
         day, channel, user = subject[len(self._spent) :].split(".")
         return int(day), text_of(channel), text_of(user)
 
+    def person(self, channel: str, user: str) -> str:
+        return f"{self._person}{token(channel)}.{token(user)}"
+
     def is_apart(self, subject: str) -> bool:
         """There are too many of these for everybody to know all of them."""
-        return subject.startswith((self._handle, self._spent))
+        return subject.startswith((self._handle, self._spent, self._person))
 
     def policy(self, digest: str) -> str:
         return self._policy + digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from turnlane.backends.nats.codec import SESSION, all_spent, decode, lane_from
+from turnlane.backends.nats.codec import PERSON, SESSION, all_spent, decode, lane_from
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Stored
 from turnlane.backends.nats.store import NatsStore
@@ -15,6 +15,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import event_of
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane, LaneState
 from turnlane.model.message import Message, channel_of
+from turnlane.model.person import Person
 from turnlane.model.question import QuestionView
 from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
@@ -172,6 +173,17 @@ class NatsViews:
             workers_live=sum(1 for row in self._shelf.workers.copy().values() if row.live),
             oldest_due_at=min(due, default=None),
         )
+
+    def person(self, channel: str, user: str) -> Person | None:
+        value, _ = self._store.load_value(self._store.subjects.person(channel, user))
+        return None if value is None else PERSON.unpack(value)
+
+    def changed_people(self, after: int) -> tuple[list[Person], int]:
+        if after < 0:
+            return [], self._store.last_seq()
+        found = self._store.link.following(self._store.subjects.people, after + 1)
+        last = found[-1].seq if found else after
+        return [PERSON.unpack(decode(stored.payload)) for stored in found], last
 
     def sessions(self, agent: str | None, limit: int) -> list[SessionView]:
         found = [

@@ -30,7 +30,17 @@ def _count_the_cost(connection: BlockingConnection) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (_count_the_cost,)
+def _know_people(connection: BlockingConnection) -> None:
+    """What is known of who writes, beyond their words."""
+    connection.command(
+        'CREATE TABLE person (channel text COLLATE "C" NOT NULL, for_user text COLLATE "C" NOT NULL, name text, '
+        "user_name text, labels text NOT NULL, chat_id text, enriched_at bigint, version bigint NOT NULL, "
+        "changed_at bigint NOT NULL, PRIMARY KEY (channel, for_user))"
+    )
+    connection.command("CREATE INDEX person_changed ON person (changed_at)")
+
+
+MIGRATIONS: Sequence[Migration] = (_count_the_cost, _know_people)
 """The n-th one leads from FIRST_VERSION + n to the next."""
 
 VERSION = FIRST_VERSION + len(MIGRATIONS)

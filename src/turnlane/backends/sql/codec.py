@@ -12,6 +12,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Fact
 from turnlane.model.lane import NOTHING_RARE, Kind, Lane, Rare
 from turnlane.model.message import Attachment, Message, channel_of
+from turnlane.model.person import Person
 from turnlane.model.places import Places, beyond, count
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, Question, QuestionView
@@ -416,6 +417,16 @@ def session_from(row: Row) -> Session:
 
 def usage_columns(usage: Usage) -> Row:
     return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, usage.cost)
+
+
+def person_row(person: Person) -> Row:
+    known = (person.name, person.user_name, to_text(person.labels), person.chat_id, person.enriched_at)
+    return (person.channel, person.user, *known, person.version, person.changed_at)
+
+
+def person_from(row: Row) -> Person:
+    channel, user, name, user_name, labels, *rest = row
+    return Person(channel, user, name, user_name, _strings(labels), *rest)
 
 
 def spent_row(spent: Spent) -> Row:

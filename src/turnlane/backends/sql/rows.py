@@ -16,6 +16,7 @@ from turnlane.model.delivery import Delivery, DeliveryState
 from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.message import Message, MessageOutcome
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
@@ -387,6 +388,13 @@ class SqlRows:
     def _gather_spent(self) -> None:
         """In one order everywhere, so that no two processes wait for each other."""
         self._writes["spend"] = [codec.spent_row(spent) for _, spent in sorted(self._spent.items())]
+
+    def person(self, channel: str, user: str) -> Person | None:
+        row = self._execute(self._sql["person"], (channel, user)).fetchone()
+        return None if row is None else codec.person_from(row)
+
+    def save_person(self, person: Person) -> None:
+        self._execute(self._sql["save_person"], codec.person_row(person))
 
     def add_attempt(self, lane: StoredLane, attempt: AttemptView) -> None:
         self._attempts[lane.id, attempt.epoch] = attempt

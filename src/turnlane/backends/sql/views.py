@@ -13,6 +13,7 @@ from turnlane.model.delivery import DeliveryState
 from turnlane.model.event import event_of
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.question import QuestionView
 from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
@@ -37,6 +38,8 @@ SCHEDULES_MAX = 100_000
 
 
 DAY_MAX = 1 << 31
+PEOPLE_LATE_MS = 10_000
+"""How long a transaction may take in which somebody is stored."""
 
 
 class SqlViews:
@@ -190,6 +193,16 @@ class SqlViews:
             workers_live=live,
             oldest_due_at=min((row[3] for row in pending.values() if row[3] is not None), default=None),
         )
+
+    def person(self, channel: str, user: str) -> Person | None:
+        row = self._execute(self._sql["person"], (channel, user)).fetchone()
+        return None if row is None else codec.person_from(row)
+
+    def changed_people(self, after: int) -> tuple[list[Person], int]:
+        """By their times, and some twice: one that was written a while ago may be seen only now."""
+        newest = self._execute(self._sql["view_newest_person"]).fetchone()[0]
+        rows = self._execute(self._sql["view_people"], (after,)).fetchall() if 0 <= after <= newest else []
+        return [codec.person_from(row) for row in rows], max(newest - PEOPLE_LATE_MS, 0)
 
     def sessions(self, agent: str | None, limit: int) -> list[SessionView]:
         rows = self._execute(self._sql["view_all_sessions"], (agent, limit)).fetchall()

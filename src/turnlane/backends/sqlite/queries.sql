@@ -396,6 +396,22 @@ ON CONFLICT (day, channel, for_user, agent, model) DO UPDATE SET
     output_tokens = output_tokens + excluded.output_tokens, cached_tokens = cached_tokens + excluded.cached_tokens,
     reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens, cost = cost + excluded.cost
 
+-- name: person
+SELECT * FROM person WHERE channel = ? AND for_user = ?
+
+-- name: save_person
+INSERT INTO person VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (channel, for_user) DO UPDATE SET
+    name = excluded.name, user_name = excluded.user_name, labels = excluded.labels, chat_id = excluded.chat_id,
+    enriched_at = excluded.enriched_at, version = excluded.version, changed_at = excluded.changed_at
+
+-- name: view_newest_person
+SELECT coalesce(max(changed_at), 0) FROM person
+
+-- name: view_people
+-- Served by person_changed.
+SELECT * FROM person WHERE changed_at >= ? ORDER BY changed_at
+
 -- name: view_all_sessions
 SELECT s.*, l.key FROM session AS s JOIN lane AS l ON l.id = s.lane WHERE ?1 IS NULL OR s.agent = ?1
 ORDER BY s.updated_at DESC, l.key, s.agent LIMIT ?2

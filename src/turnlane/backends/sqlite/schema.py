@@ -66,7 +66,17 @@ def _count_the_cost(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask, _count_the_cost)
+def _know_people(connection: sqlite3.Connection) -> None:
+    """What is known of who writes, beyond their words."""
+    connection.execute(
+        "CREATE TABLE person (channel TEXT NOT NULL, for_user TEXT NOT NULL, name TEXT, user_name TEXT, "
+        "labels TEXT NOT NULL, chat_id TEXT, enriched_at INTEGER, version INTEGER NOT NULL, "
+        "changed_at INTEGER NOT NULL, PRIMARY KEY (channel, for_user)) WITHOUT ROWID"
+    )
+    connection.execute("CREATE INDEX person_changed ON person (changed_at)")
+
+
+MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask, _count_the_cost, _know_people)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)
