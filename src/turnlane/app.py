@@ -29,12 +29,14 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.people.profiles import Profiles
 from turnlane.settings import (
     AgentSettings,
     ChannelSettings,
     CommandAgent,
     EchoAgent,
     HttpAgent,
+    Secret,
     Settings,
     TerminalChannel,
     WebChannel,
@@ -81,11 +83,13 @@ class Bot:
         if len(self.channels) < len(channels):
             raise InvalidSettings("two channels have the same name; give each a name of its own")
         self.agents: dict[str, Agent] = dict(agents or {})
-        self.operator_token = self.settings.operator_token.reveal() if self.settings.operator_token else None
+        self.update_user_secret = _revealed(self.settings.update_user_secret)
+        self.operator_token = _revealed(self.settings.operator_token)
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
         self._listeners: list[Listener] = []
+        self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
         self._memory = Memory(clock=self.clock, emit=self.emit)
         self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
@@ -97,6 +101,7 @@ class Bot:
         """Go on with these: with the next claim, and for the messages from now on."""
         self.settings = settings
         self.backend.limits = limits_of(settings)
+        self.people.cache.most, self.people.cache.seconds = settings.people.cached, settings.people.cached_for.seconds
         self._memory.valid_ms = settings.sessions.valid_for.ms
         self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
         self._policy = cache(self._policy_for)
@@ -232,6 +237,7 @@ class Bot:
     ) -> None:
         """Each part becomes one of these, so that it is ended also if the next one cannot start."""
         tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
+        tasks.append(asyncio.create_task(self.people.follow(), name=FOLLOWER))
         if serve and self._is_served:
             tasks.append(await self._start_server(sockets))
         if work:
@@ -264,6 +270,7 @@ class Bot:
             drain_seconds=settings.drain.ms / 1000,
             spending=self._spending,
             memory=self._memory,
+            people=self.people,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),
@@ -308,6 +315,10 @@ class Bot:
         for agent in self.agents.values():
             await agent.close()
         await self.backend.close()
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
 
 
 def tune_collector() -> None:

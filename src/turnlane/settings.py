@@ -254,6 +254,11 @@ class Sessions(Table, frozen=True, kw_only=True):
     valid_for: Duration = Duration.parse("30m")
 
 
+class People(Table, frozen=True, kw_only=True):
+    cached: Count = 1_000
+    cached_for: Duration = Duration.parse("12h")
+
+
 class PriceTable(Table, frozen=True, kw_only=True):
     """Of a million tokens, in whatever money you count."""
 
@@ -410,6 +415,7 @@ class Settings(Table, frozen=True, kw_only=True):
     paused: bool = False
     machine: str | None = None
     operator_token: Secret | None = None
+    update_user_secret: Secret | None = None
     log_format: Literal["human", "json"] = "human"
     lanes: Lanes = Lanes()
     retention: Retention = Retention()
@@ -417,6 +423,7 @@ class Settings(Table, frozen=True, kw_only=True):
     limits: FleetLimits = FleetLimits()
     takeover: Takeover = Takeover()
     sessions: Sessions = Sessions()
+    people: People = People()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
@@ -441,6 +448,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("limits",): FleetLimits,
     ("takeover",): Takeover,
     ("sessions",): Sessions,
+    ("people",): People,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
 }
@@ -454,6 +462,7 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     FleetLimits: frozenset(each.name for each in fields(FleetLimits)),
     Takeover: frozenset(["enabled", "silent_for"]),
     Sessions: frozenset(["valid_for"]),
+    People: frozenset(["cached", "cached_for"]),
     BudgetTables: frozenset(),
     BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     WebhookChannel: frozenset(["paused", "rate", "burst"]),
@@ -722,6 +731,7 @@ class _Reader:
         values["commands"] = ChatCommands(**self.section(("commands",)))
         values["limits"] = FleetLimits(**self.section(("limits",)))
         values["takeover"] = Takeover(**self.section(("takeover",)))
+        values["people"] = People(**self.section(("people",)))
         values["sessions"] = Sessions(**self.section(("sessions",)))
         self.section(("budgets",))
         budgets = {scope: BudgetTable(**self.section(("budgets", scope))) for scope in SCOPES}

@@ -32,6 +32,9 @@ TOLD_BY_OTHERS = {
     "server.draining",
     "hook.received",
     "hook.refused",
+    "profile.enriched",
+    "profile.unenriched",
+    "profile.fallback",
     "settings.applied",
     "settings.ignored",
 }

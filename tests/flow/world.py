@@ -25,6 +25,7 @@ from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.policy import Backoff, Policy
 from turnlane.model.turn import Reply, Turn
+from turnlane.people.profiles import Profiles
 from turnlane.testing.doubles import VirtualClock
 
 PATIENCE_SECONDS = 20.0
@@ -298,6 +299,7 @@ class World:
         drain_seconds: float = 30.0,
         spending: Spending | None = None,
         memory: Memory | None = None,
+        people: Profiles | None = None,
     ) -> Worker:
         if agents is None:
             agents = {} if agent is None else {"agent": _agent(agent)}
@@ -313,6 +315,7 @@ class World:
             drain_seconds=drain_seconds,
             spending=spending,
             memory=memory,
+            people=people,
         )
 
     @asynccontextmanager

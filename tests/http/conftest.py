@@ -26,6 +26,7 @@ from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Outcome, Replied, Reply
 from turnlane.observe.metrics import Metrics
+from turnlane.people.profiles import Profiles
 from turnlane.settings import load
 
 TOKEN = "visitor-token-0123456789"
@@ -44,6 +45,8 @@ class SmallBot:
             "web": Web("web"),
         }
         self.operator_token = operator_token
+        self.update_user_secret: str | None = None
+        self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels)
         self.live = LiveSettings(self.backend, load(None, {}))
         self.metrics = Metrics(self.channels)
         self.events: list[Event] = []

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from turnlane.agents.answer import TOKENS_MAX, checked
 from turnlane.errors import AgentFailed
 from turnlane.model.message import Attachment, Message
+from turnlane.model.person import Person
 from turnlane.model.question import OPTIONS_MAX, Answer
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
@@ -46,6 +47,7 @@ class _Answer(Struct, forbid_unknown_fields=True):
     text: str | None
     session: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARACTERS_MAX)] | None = None
     usage: _Usage | None = None
+    model: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARACTERS_MAX)] | None = None
 
 
 class _Piece(Struct, forbid_unknown_fields=True):
@@ -142,9 +144,20 @@ def encode_turn(turn: Turn, answers: Sequence[Answer] = ()) -> bytes:
                 "moved_from": turn.moved_from,
                 "messages": [_message(message) for message in turn.messages],
                 "answers": [{"text": each.text, "by": each.by, "timed_out": each.timed_out} for each in answers],
+                **({"person": _person(turn.person)} if turn.person is not None and turn.person.version else {}),
             }
         }
     )
+
+
+def _person(person: Person) -> dict[str, object]:
+    return {
+        "id": person.user,
+        "name": person.name,
+        "user_name": person.user_name,
+        "labels": person.labels,
+        "chat_id": person.chat_id,
+    }
 
 
 def decode_answer(body: bytes) -> Reply:
@@ -161,6 +174,7 @@ def decode_answer(body: bytes) -> Reply:
             answer.text,
             answer.session,
             Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens),
+            model=answer.model,
         )
     )
 

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.value import value
 
 
@@ -41,6 +42,14 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """Let connections go. May be called twice."""
+
+
+@runtime_checkable
+class ProfileChannel(Channel, Protocol):
+    """A channel whose platform can be asked about a person."""
+
+    async def profile(self, user: str) -> Person | None:
+        """What the platform knows of them. None: nothing. Never called on the path of a message."""
 
 
 @runtime_checkable

@@ -14,7 +14,9 @@ from turnlane.flow.remember import Memory, Remembered
 from turnlane.flow.spending import Spending
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
+from turnlane.model.person import Person
 from turnlane.model.turn import GaveUp, Outcome, Parked, Replied, Reply, RetryLater, Stage, Turn
+from turnlane.people.profiles import Profiles
 
 CAUSE_CHARACTERS_MAX = 2_000
 JITTER = 0.1
@@ -22,7 +24,14 @@ JITTER = 0.1
 
 
 async def run_turn(
-    lease: Lease, stage: Stage, *, agents: Mapping[str, Agent], clock: Clock, spending: Spending, memory: Memory
+    lease: Lease,
+    stage: Stage,
+    *,
+    agents: Mapping[str, Agent],
+    clock: Clock,
+    spending: Spending,
+    memory: Memory,
+    people: Profiles | None = None,
 ) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
     agent = agents.get(lease.policy.agent)
@@ -33,7 +42,8 @@ async def run_turn(
         if put_off := await spending.refusal(lease):
             return put_off
         remembered = await memory.session_for(lease, agent)
-        reply = checked(await agent.respond(turn_of(lease, stage, remembered)))
+        person = await people.of(channel_of(lease.key), lease.user) if people and lease.user else None
+        reply = checked(await agent.respond(turn_of(lease, stage, remembered, person)))
         return Replied(spending.priced(reply if remembered.anew is None else _anew(reply, remembered.anew)))
     except BackendUnavailable as error:
         return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)
@@ -59,7 +69,9 @@ def _anew(reply: Reply, why: str) -> Reply:
     return replace(reply, began_anew=reply.began_anew or why)
 
 
-def turn_of(lease: Lease, stage: Stage | None = None, remembered: Remembered | None = None) -> Turn:
+def turn_of(
+    lease: Lease, stage: Stage | None = None, remembered: Remembered | None = None, person: Person | None = None
+) -> Turn:
     stored = lease.session.handle if lease.session else None
     return Turn(
         conversation=lease.key,
@@ -71,6 +83,7 @@ def turn_of(lease: Lease, stage: Stage | None = None, remembered: Remembered | N
         session=stored if remembered is None else remembered.session,
         moved_from=lease.moved_from,
         answers=lease.answers,
+        person=person,
         stage=stage,
     )
 

@@ -23,6 +23,7 @@ from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.people.profiles import Profiles
 
 RENEWALS_PER_TERM = 3
 TRUSTED_SHARE = 2 / 3
@@ -58,6 +59,7 @@ class Worker:
         retention: Retention | None = None,
         spending: Spending | None = None,
         memory: Memory | None = None,
+        people: Profiles | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
@@ -79,7 +81,7 @@ class Worker:
         self._may_reap_from = 0.0
         spending = spending or Spending(backend=backend, clock=clock)
         memory = memory or Memory(clock=clock, emit=emit)
-        run = partial(run_turn, agents=agents, clock=clock, spending=spending, memory=memory)
+        run = partial(run_turn, agents=agents, clock=clock, spending=spending, memory=memory, people=people)
         turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock))
         send = Work(
             partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),

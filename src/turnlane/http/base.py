@@ -12,6 +12,7 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.people.profiles import Profiles
 
 
 class Bot(Protocol):
@@ -28,6 +29,12 @@ class Bot(Protocol):
 
     @property
     def operator_token(self) -> str | None: ...
+
+    @property
+    def update_user_secret(self) -> str | None: ...
+
+    @property
+    def people(self) -> Profiles: ...
 
     @property
     def live(self) -> LiveSettings: ...

@@ -21,6 +21,7 @@ from turnlane.http.api import Api
 from turnlane.http.base import Bot
 from turnlane.http.health import Health
 from turnlane.http.page import ChatPage
+from turnlane.http.people import People
 from turnlane.http.stream import EventStream, Streams
 from turnlane.http.webhooks import BODY_BYTES_MAX, WebHooks
 from turnlane.observe.metrics import Metrics
@@ -54,6 +55,7 @@ def create_app(
             Route("/metrics", health.metrics, middleware=[operator]),
             # Each web hook has its own secret, and checks the site itself where it has none.
             Route("/channels/{name}", hooks.receive, methods=["POST"]),
+            Route("/update-user", People(bot, access).update, methods=["POST"]),
             Mount("/api", Router(api, redirect_slashes=False), middleware=[operator]),
             *page.routes(),
         ],

@@ -76,6 +76,9 @@ EVENTS: Mapping[str, str] = {
     "session.unchecked": "An agent could not tell; the turn goes on with the session. agent, cause",
     "session.forgotten": "The next turn begins a session of its own. by",
     "session.moved": "The turn runs on another machine than the one that holds its session. turn, machine, to",
+    "profile.enriched": "A platform was asked about a person; `found`: it knows them. channel, user, found",
+    "profile.unenriched": "A platform could not be asked about a person. channel, user, cause",
+    "profile.fallback": "Nobody can look up who writes: turns go on without. Said once, until it works again. cause",
     "budget.warned": "So much of a budget is used that its operator should know; said once a day. budget, whose, "
     "tokens, cost, share",
     "budget.stopped": "A turn did not start, as a budget is used up; it waits. budget, whose, tokens, cost, share",

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal, Protocol
 
 from turnlane.model.message import Message
+from turnlane.model.person import Person
 from turnlane.model.question import Answer, Question
 from turnlane.model.usage import NO_USAGE, Usage
 from turnlane.model.value import value
@@ -49,6 +50,8 @@ class Turn:
     so. None: the handle is as good here as where it was given."""
     answers: Sequence[Answer] = ()
     """To the questions that earlier runs of this turn asked, in order."""
+    person: Person | None = None
+    """Whom the turn is for: who spoke last before it began."""
     stage: Stage | None = field(default=None, repr=False, compare=False)
 
     @property
