@@ -29,7 +29,9 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.people.activity import Activity
 from turnlane.people.profiles import Profiles
+from turnlane.people.report import ReportHook
 from turnlane.settings import (
     AgentSettings,
     ChannelSettings,
@@ -90,6 +92,7 @@ class Bot:
         )
         self._listeners: list[Listener] = []
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
+        self._activity = self._reporting()
         self._memory = Memory(clock=self.clock, emit=self.emit)
         self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
@@ -102,10 +105,19 @@ class Bot:
         self.settings = settings
         self.backend.limits = limits_of(settings)
         self.people.cache.most, self.people.cache.seconds = settings.people.cached, settings.people.cached_for.seconds
+        if self._activity is not None:
+            self._activity.quiet_ms = settings.activity.quiet.ms
+            self._activity.at_once_tokens = settings.activity.at_once
         self._memory.valid_ms = settings.sessions.valid_for.ms
         self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
+
+    def _reporting(self) -> Activity | None:
+        given = self.settings.activity
+        if given.url is None:
+            return None
+        return Activity(ReportHook(given.url, secret=_revealed(given.secret)), clock=self.clock, emit=self.emit)
 
     async def _go_on_with(self, settings: Settings) -> None:
         self._apply(settings)
@@ -238,6 +250,8 @@ class Bot:
         """Each part becomes one of these, so that it is ended also if the next one cannot start."""
         tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
         tasks.append(asyncio.create_task(self.people.follow(), name=FOLLOWER))
+        if self._activity is not None:
+            tasks.append(asyncio.create_task(self._activity.run(), name=FOLLOWER))
         if serve and self._is_served:
             tasks.append(await self._start_server(sockets))
         if work:
@@ -271,6 +285,7 @@ class Bot:
             spending=self._spending,
             memory=self._memory,
             people=self.people,
+            activity=self._activity,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),
@@ -310,6 +325,8 @@ class Bot:
             await self.backend.changed(LOOK_SECONDS)
 
     async def _close(self) -> None:
+        if self._activity is not None:
+            await self._activity.close()
         for channel in self.channels.values():
             await channel.close()
         for agent in self.agents.values():

@@ -259,6 +259,15 @@ class People(Table, frozen=True, kw_only=True):
     cached_for: Duration = Duration.parse("12h")
 
 
+class ActivityTable(Table, frozen=True, kw_only=True):
+    """Where to report what people did, and how late."""
+
+    url: Url | None = None
+    secret: Secret | None = None
+    quiet: Duration = Duration.parse("2m")
+    at_once: Tokens = 1_000
+
+
 class PriceTable(Table, frozen=True, kw_only=True):
     """Of a million tokens, in whatever money you count."""
 
@@ -424,6 +433,7 @@ class Settings(Table, frozen=True, kw_only=True):
     takeover: Takeover = Takeover()
     sessions: Sessions = Sessions()
     people: People = People()
+    activity: ActivityTable = ActivityTable()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
@@ -449,6 +459,7 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("takeover",): Takeover,
     ("sessions",): Sessions,
     ("people",): People,
+    ("activity",): ActivityTable,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
 }
@@ -463,6 +474,7 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     Takeover: frozenset(["enabled", "silent_for"]),
     Sessions: frozenset(["valid_for"]),
     People: frozenset(["cached", "cached_for"]),
+    ActivityTable: frozenset(["quiet", "at_once"]),
     BudgetTables: frozenset(),
     BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     WebhookChannel: frozenset(["paused", "rate", "burst"]),
@@ -731,6 +743,7 @@ class _Reader:
         values["commands"] = ChatCommands(**self.section(("commands",)))
         values["limits"] = FleetLimits(**self.section(("limits",)))
         values["takeover"] = Takeover(**self.section(("takeover",)))
+        values["activity"] = ActivityTable(**self.section(("activity",)))
         values["people"] = People(**self.section(("people",)))
         values["sessions"] = Sessions(**self.section(("sessions",)))
         self.section(("budgets",))

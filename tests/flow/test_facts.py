@@ -35,6 +35,7 @@ TOLD_BY_OTHERS = {
     "profile.enriched",
     "profile.unenriched",
     "profile.fallback",
+    "activity.untold",
     "settings.applied",
     "settings.ignored",
 }

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from turnlane.backends.base import Backend
+from turnlane.backends.base import Backend, Verdict
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.flow.ask import Asker
@@ -32,6 +32,8 @@ class Work:
     run: Callable[[Lease, Stage], Awaitable[Outcome]]
     seconds_max: Callable[[Lease], float]
     late: Callable[[Lease], Outcome]
+    done: Callable[[Lease, Outcome, Verdict], None] | None = None
+    """Told once it is committed, and what became of it."""
 
 
 class Phase(Enum):
@@ -298,7 +300,10 @@ class Slot:
         """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""
         while True:
             try:
-                return (await self._backend.commit(lease, outcome, take_next=self._takes_more)).next
+                committed = await self._backend.commit(lease, outcome, take_next=self._takes_more)
+                if self._work.done is not None:
+                    self._work.done(lease, outcome, committed.verdict)
+                return committed.next
             except (ValueError, TypeError, OverflowError) as error:
                 if isinstance(outcome, GaveUp):
                     raise

@@ -23,6 +23,7 @@ from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.people.activity import Activity
 from turnlane.people.profiles import Profiles
 
 RENEWALS_PER_TERM = 3
@@ -60,6 +61,7 @@ class Worker:
         spending: Spending | None = None,
         memory: Memory | None = None,
         people: Profiles | None = None,
+        activity: Activity | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
@@ -82,7 +84,7 @@ class Worker:
         spending = spending or Spending(backend=backend, clock=clock)
         memory = memory or Memory(clock=clock, emit=emit)
         run = partial(run_turn, agents=agents, clock=clock, spending=spending, memory=memory, people=people)
-        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock))
+        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock), activity.note if activity else None)
         send = Work(
             partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
             send_seconds_max,

@@ -79,6 +79,7 @@ EVENTS: Mapping[str, str] = {
     "profile.enriched": "A platform was asked about a person; `found`: it knows them. channel, user, found",
     "profile.unenriched": "A platform could not be asked about a person. channel, user, cause",
     "profile.fallback": "Nobody can look up who writes: turns go on without. Said once, until it works again. cause",
+    "activity.untold": "What people did could not be reported; it is tried again, unless the process ends. cause",
     "budget.warned": "So much of a budget is used that its operator should know; said once a day. budget, whose, "
     "tokens, cost, share",
     "budget.stopped": "A turn did not start, as a budget is used up; it waits. budget, whose, tokens, cost, share",
