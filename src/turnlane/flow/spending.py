@@ -79,7 +79,7 @@ class Spending:
 
     def _say(self, name: str, lease: Lease, place: Place, spent: Usage, share: float) -> None:
         budget, whose = place
-        facts: dict[str, Fact] = {"budget": budget, "whose": whose, "tokens": spent.tokens, "cost": spent.cost}
+        facts: dict[str, Fact] = {"budget": budget, "whose": whose, "tokens": spent.tokens, "cost": spent.cost / 1e6}
         self._emit(Event(name, self._clock.now(), lease.key, facts | {"share": round(share, 3)}))
 
     # After it

@@ -22,7 +22,7 @@ from turnlane.model.event import Event
 Format = Literal["human", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
-STEPS = frozenset({"message.accepted", "turn.started", "delivery.started", "hook.received"})
+STEPS = frozenset({"message.accepted", "turn.started", "delivery.started", "hook.received", "session.reused"})
 """What happens to every message on its way; at `info` its end is enough."""
 WARNINGS = frozenset(
     {
@@ -39,6 +39,12 @@ WARNINGS = frozenset(
         "lane.full",
         "lane.parked",
         "worker.lost",
+        "session.unchecked",
+        "profile.unenriched",
+        "profile.fallback",
+        "activity.untold",
+        "budget.warned",
+        "budget.stopped",
         "store.waiting",
         "store.unavailable",
         "hook.refused",
