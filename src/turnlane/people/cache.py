@@ -22,10 +22,11 @@ class Cache(Generic[K, V]):
         self.misses = 0
         self._clock = clock
         self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
+        self._confirmed_at = float("-inf")
 
     def get(self, key: K) -> V | None:
         found = self._kept.get(key)
-        if found is None or self._clock.monotonic() - found[1] >= self.seconds:
+        if found is None or self._clock.monotonic() - max(found[1], self._confirmed_at) >= self.seconds:
             self._kept.pop(key, None)
             self.misses += 1
             return None
@@ -38,6 +39,10 @@ class Cache(Generic[K, V]):
         self._kept.move_to_end(key)
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)
+
+    def confirm(self) -> None:
+        """All of them are as they should be now: their time begins anew."""
+        self._confirmed_at = self._clock.monotonic()
 
     def peek(self, key: K) -> V | None:
         """Without being counted, or kept longer for it."""

@@ -98,11 +98,14 @@ class Profiles:
 
     async def look(self) -> None:
         """Take in what was changed since, wherever."""
+        heard_before = self._cursor >= 0
         changed, self._cursor = await self._backend.changed_people(self._cursor)
         for person in changed:
             known = self.cache.peek(person.place)
             if known is not None and known.version < person.version:
                 self.cache.put(person.place, person)
+        if heard_before:  # else something may have changed before the first look
+            self.cache.confirm()
 
     async def _enrich_all(self) -> None:
         while True:
