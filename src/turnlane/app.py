@@ -35,6 +35,7 @@ from turnlane.people.report import ReportHook
 from turnlane.settings import (
     AgentSettings,
     ChannelSettings,
+    ClaudeCodeAgent,
     CommandAgent,
     EchoAgent,
     HttpAgent,
@@ -394,6 +395,10 @@ def _agent(settings: AgentSettings) -> Agent:
 
             revealed = {name: value.reveal() for name, value in env.items()}
             return Command(argv, cwd=cwd, env=revealed, local_sessions=sessions == "local")
+        case ClaudeCodeAgent():
+            from turnlane.agents.claude_code.agent import ClaudeCode
+
+            return ClaudeCode(settings.options)
         case HttpAgent(url=url, headers=headers, timeout=timeout):
             from turnlane.agents.http import Http
 

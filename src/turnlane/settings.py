@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import FieldInfo, fields
 
+from turnlane.agents.claude_code.options import INHERITED, PROGRAM, Options
 from turnlane.errors import InvalidSchedule, InvalidSettings, NotFound
 from turnlane.model import policy
 from turnlane.model.budget import SCOPES, Budget, Budgets
@@ -178,6 +179,8 @@ Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100
 Tokens = Annotated[int, Meta(ge=0, le=10**15, description="a whole number of tokens")]
 Money = Annotated[float, Meta(ge=0, le=10**9, description="an amount of money, such as 2.5")]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Dollars = Annotated[float, Meta(gt=0, le=1_000_000, description="a number greater than 0")]
+Names = Annotated[list[str], Meta(description='a list of texts, like ["Read", "Grep"]')]
 Argv = Annotated[list[str], Meta(min_length=1, description='a list like ["python3", "agent.py"]')]
 
 PRIORITIES: Mapping[str, Priority] = {"urgent": URGENT, "normal": NORMAL, "later": LATER}
@@ -355,15 +358,52 @@ class HttpAgent(Table, frozen=True, kw_only=True):
     timeout: Duration = Duration.parse("10m")
 
 
+class ClaudeCodeAgent(Table, frozen=True, kw_only=True):
+    kind: Literal["claude_code"] = "claude_code"
+    paused: bool = False
+    command: Argv = field(default_factory=lambda: [PROGRAM])
+    model: str | None = None
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    allowed_tools: Names = field(default_factory=list)
+    disallowed_tools: Names = field(default_factory=list)
+    permission_mode: Literal["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"] | None = None
+    max_turns: Count | None = None
+    budget_usd: Dollars | None = None
+    cwd: str | None = None
+    config_dir: str | None = None
+    settings: str | None = None
+    setting_sources: Names = field(default_factory=list)
+    mcp_config: str | None = None
+    env: dict[str, Secret] = field(default_factory=dict)
+    inherit_env: Names = field(default_factory=lambda: list(INHERITED))
+    timeout: Duration | None = None
+    tell_when_forgotten: str | None = None
+    extra_args: Names = field(default_factory=list)
+
+    @property
+    def options(self) -> Options:
+        given = {each.name: getattr(self, each.name) for each in fields(type(self))}
+        del given["kind"], given["paused"]
+        given["env"] = {name: value.reveal() for name, value in self.env.items()}
+        given["timeout"] = None if self.timeout is None else self.timeout.seconds
+        return Options(**given)
+
+
 ChannelSettings = WebhookChannel | WebChannel | TerminalChannel
-AgentSettings = EchoAgent | CommandAgent | HttpAgent
+AgentSettings = EchoAgent | CommandAgent | HttpAgent | ClaudeCodeAgent
 
 CHANNEL_KINDS: Mapping[str, type[ChannelSettings]] = {
     "webhook": WebhookChannel,
     "web": WebChannel,
     "terminal": TerminalChannel,
 }
-AGENT_KINDS: Mapping[str, type[AgentSettings]] = {"echo": EchoAgent, "command": CommandAgent, "http": HttpAgent}
+AGENT_KINDS: Mapping[str, type[AgentSettings]] = {
+    "echo": EchoAgent,
+    "command": CommandAgent,
+    "http": HttpAgent,
+    "claude_code": ClaudeCodeAgent,
+}
 
 
 class Route(Table, frozen=True, kw_only=True):
@@ -483,6 +523,7 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     EchoAgent: frozenset(["paused"]),
     CommandAgent: frozenset(["paused"]),
     HttpAgent: frozenset(["paused"]),
+    ClaudeCodeAgent: frozenset(["paused"]),
 }
 """What can change while a process runs. All else is built into its parts when it starts."""
 
@@ -998,6 +1039,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     yield from _unrouted(settings)
     yield from _unkeepable_schedules(settings)
     yield from _unusable_secrets(settings)
+    yield from _unusable_options(settings)
     yield from _exposed(settings)
 
 
@@ -1058,6 +1100,15 @@ def _unusable_secrets(settings: Settings) -> Iterator[str]:
                 HookSecret(channel.secret.reveal())
             except InvalidSettings as error:
                 yield f"[channels.{name}] secret: {error}"
+
+
+def _unusable_options(settings: Settings) -> Iterator[str]:
+    for name, agent in settings.agents.items():
+        if isinstance(agent, ClaudeCodeAgent):
+            try:
+                agent.options.check()
+            except InvalidSettings as error:
+                yield f"[agents.{name}] {error}"
 
 
 def _exposed(settings: Settings) -> Iterator[str]:

@@ -21,6 +21,12 @@ class Audience:
         self.seen.append(text)
         self._more.set()
 
+    async def shows(self) -> None:
+        async with asyncio.timeout(20):
+            while not self.seen:
+                self._more.clear()
+                await self._more.wait()
+
     async def sees(self, text: str) -> None:
         async with asyncio.timeout(20):
             while self.seen[-1:] != [text]:

@@ -53,14 +53,16 @@ class Site:
         debounce: str = "0s",
         lease: int = 1,
         command: Sequence[str] | None = None,
+        agent: str | None = None,
     ) -> None:
-        """The agent is the one outside, unless there is a command.
+        """The agent is the one outside, unless there is a command or a table of its own.
 
         Under a lease of one second a worker on a loaded machine may be late for its own renewal, and lose its lanes.
         Where that must not happen, let the lease be longer.
         """
         self.lease = lease
-        agent = f'kind = "http"\nurl = "{self.outside.url}/turns"'
+        if agent is None:
+            agent = f'kind = "http"\nurl = "{self.outside.url}/turns"'
         if command is not None:
             agent = f'kind = "command"\ncommand = {json.dumps(list(command))}'
         text = SETTINGS.format(

@@ -307,6 +307,28 @@ def test_a_command_that_cannot_run_is_broken(agent: str, text: str) -> None:
     assert (doctor.exit_code, doctor.says("agent a", "broken", text)) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("script", "more", "status", "text"),
+    [
+        ("echo '2.1.325 (Claude Code)'", 'env = { ANTHROPIC_API_KEY = "k" }', "ok", "Claude Code 2.1.325, "),
+        ("echo '2.1.325 (Claude Code)'", 'env = { HOME = "/no/where" }', "warning", "has no key and nobody logged in"),
+        ("echo '2.1.197 (Claude Code)'", "", "broken", "2.1.197, "),
+        ("echo 'no version'", "", "broken", "does not tell its version"),
+        (None, "", "broken", "'./claude' is not there; looked in PATH"),
+        ("true", 'cwd = "no-such-folder"', "broken", "the folder no-such-folder does not exist"),
+    ],
+)
+def test_claude_code_is_looked_for_and_asked_for_its_version(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, more: str, status: str, text: str
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    if script is not None:
+        (folder / "claude").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "claude").chmod(0o755)
+    doctor = examine(settings=f'[agents.a]\nkind = "claude_code"\ncommand = ["./claude"]\n{more}\n')
+    assert doctor.says("agent a", status, text), doctor.findings
+
+
 def test_a_command_is_looked_for_in_its_own_folder(folder: Path) -> None:
     (folder / "bots").mkdir()
     script = folder / "bots" / "agent.sh"

@@ -271,6 +271,15 @@ def test_a_policy_for_an_unknown_channel_is_refused_with_a_suggestion() -> None:
         ('[lanes]\non_full = "lose"', '[lanes] on_full: expected "store" or "reject" or "drop_oldest", got "lose"'),
         ('[lanes]\non_unknown = "keep"', '[lanes] on_unknown: expected "resend" or "hold", got "keep"'),
         ('[channels.a]\nkind = "webhook"\nlookup_url = "x"', "[channels.a] lookup_url: expected a URL"),
+        (
+            '[agents.a]\nkind = "claude_code"\nallowed_tools = "Read"',
+            "[agents.a] allowed_tools: expected a list of texts",
+        ),
+        ('[agents.a]\nkind = "claude_code"\nbudget_usd = 0', "[agents.a] budget_usd: expected a number greater than 0"),
+        (
+            '[agents.a]\nkind = "claude_code"\nextra_args = ["--resume"]',
+            "[agents.a] extra_args: --resume is decided for each turn; leave it out",
+        ),
         ('[lanes]\nlease = "10ms"', '[lanes] lease: must be at least "1s", is "10ms"'),
         ('[retention]\nevents = "0s"', '[retention] events: must be at least "1s", is "0s"'),
         ('[lanes]\ndebounce = "9s"\nmax_wait = "3s"', '[lanes] debounce: "9s" is longer than max_wait = "3s"'),

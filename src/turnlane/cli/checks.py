@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -24,13 +26,23 @@ from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendError, InvalidSettings
 from turnlane.live_settings import LiveSettings
 from turnlane.model.lane import Kind
-from turnlane.settings import CommandAgent, HttpAgent, Settings, WebChannel, WebhookChannel, variables, without_password
+from turnlane.settings import (
+    ClaudeCodeAgent,
+    CommandAgent,
+    HttpAgent,
+    Settings,
+    WebChannel,
+    WebhookChannel,
+    variables,
+    without_password,
+)
 
 DISK_BYTES_LOW = 1_000_000_000
 DISK_BYTES_NEEDED = 50_000_000
 OPEN_SECONDS_MAX = 15.0
 INTEGRITY_SECONDS_MAX = 20.0
 CONNECT_SECONDS_MAX = 3.0
+VERSION_SECONDS_MAX = 15.0
 CLOCK_MS_AHEAD_MAX = 5_000
 HELD_COUNTED_MAX = 1_000
 YEAR_2026 = 1_767_225_600_000
@@ -334,6 +346,8 @@ async def agents(settings: Settings) -> AsyncIterator[Finding]:
         match agent:
             case CommandAgent():
                 yield _program(check, name, agent)
+            case ClaudeCodeAgent():
+                yield await _claude_code(check, name, agent)
             case HttpAgent():
                 yield await _reachable(check, agent.url, "turns are tried again meanwhile; start it")
             case _:
@@ -352,6 +366,61 @@ def _program(check: str, name: str, agent: CommandAgent) -> Finding:
         step = f"install it, or write its whole path in [agents.{name}] command"
         return Finding(check, "broken", f"the program {program!r} cannot be found or run", step)
     return Finding(check, "ok", f"command, runs {found}")
+
+
+async def _claude_code(check: str, name: str, agent: ClaudeCodeAgent) -> Finding:
+    from turnlane.agents.claude_code.options import VERSION_MIN, found_program
+
+    table = f"[agents.{name}]"
+    if agent.cwd is not None and "{conversation}" not in agent.cwd and not Path(agent.cwd).is_dir():  # noqa: ASYNC240 - a look at a folder
+        return Finding(check, "broken", f"the folder {agent.cwd} does not exist", f"change cwd in {table}")
+    environment = agent.options.environment(os.environ)
+    program = found_program(agent.command, environment)
+    if program is None:
+        looked = f"in PATH ({environment.get('PATH', 'empty')}) and in the package claude-agent-sdk"
+        step = f"`pip install 'turnlane[claude]'`, or write its whole path in {table} command"
+        return Finding(check, "broken", f"the program {agent.command[0]!r} is not there; looked {looked}", step)
+    version = await _version([program, *agent.command[1:]], environment)
+    if version is None:
+        return Finding(check, "broken", f"{program} does not tell its version", f"run `{program} --version` to see why")
+    text = f"Claude Code {'.'.join(map(str, version))}, {program}"
+    if version < VERSION_MIN:
+        needed = ".".join(map(str, VERSION_MIN))
+        step = f"update it to {needed} or newer; older ones obey a customer who writes /clear or @/etc/passwd"
+        return Finding(check, "broken", f"{text} is too old", step)
+    if not _may_log_in(environment):
+        step = f'set env = {{ ANTHROPIC_API_KEY = {{ env = "ANTHROPIC_API_KEY" }} }} in {table}, or log in with it'
+        return Finding(check, "warning", f"{text}, has no key and nobody logged in", step)
+    return Finding(check, "ok", text)
+
+
+async def _version(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            *command, "--version", env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except OSError:
+        return None
+    try:
+        async with asyncio.timeout(VERSION_SECONDS_MAX):
+            said, _ = await asked.communicate()
+    except TimeoutError:
+        asked.kill()
+        await asked.wait()
+        return None
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", said.decode(errors="replace"))
+    return tuple(map(int, found.groups())) if found else None
+
+
+def _may_log_in(environment: Mapping[str, str]) -> bool:
+    from turnlane.agents.claude_code.options import config_folder
+
+    keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    others = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+    return (
+        any(environment.get(key) for key in keys + others)
+        or (config_folder(environment) / ".credentials.json").is_file()
+    )
 
 
 async def _reachable(check: str, url: str, step: str) -> Finding:
