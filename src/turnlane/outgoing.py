@@ -90,9 +90,20 @@ class Outgoing:
         """
         return await self._ask("POST", url, body, {"content-type": "application/json", **headers}, timeout, heard)
 
-    async def get(self, url: str, *, headers: Mapping[str, str], timeout: float) -> Posted:
-        """Ask once, and answer within `timeout` seconds."""
-        return await self._ask("GET", url, None, headers, timeout)
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout: float,
+        at: str | None = None,
+        bytes_max: int | None = None,
+    ) -> Posted:
+        """Ask once, and answer within `timeout` seconds.
+
+        `at`: connect to this address of the host and to no other, whatever its name stands for by then.
+        """
+        return await self._ask("GET", url, None, headers, timeout, at=at, bytes_max=bytes_max)
 
     async def _ask(
         self,
@@ -102,9 +113,12 @@ class Outgoing:
         headers: Mapping[str, str],
         timeout: float,
         heard: Heard | None = None,
+        *,
+        at: str | None = None,
+        bytes_max: int | None = None,
     ) -> Posted:
         client = self._idle.pop() if self._idle else self._opened()
-        request = _Request(client, method, url, body, headers, heard)
+        request = _Request(client, method, url, body, headers, heard, at, bytes_max or ANSWER_BYTES_MAX)
         try:
             async with asyncio.timeout(timeout):
                 await request.perform()
@@ -152,16 +166,26 @@ class _Request:
         body: bytes | None,
         headers: Mapping[str, str],
         heard: Heard | None,
+        at: str | None,
+        bytes_max: int,
     ) -> None:
+        extensions: dict[str, object] = {"trace": self._trace}
+        if at is not None:
+            parts = urlsplit(url)
+            # Its own connection: another name may have the same address, and was not what the certificate was for.
+            headers = {**headers, "host": parts.netloc.rpartition("@")[2], "connection": "close"}
+            extensions["sni_hostname"] = parts.hostname
+            url = parts._replace(netloc=_netloc(at, parts.port)).geturl()
         self._stream = client.stream(
             method,
             url,
             content=body,
             # Compressed answers could not be bounded while they are read.
             headers={"accept-encoding": "identity", **headers},
-            extensions={"trace": self._trace},
+            extensions=extensions,
         )
         self._heard = heard
+        self._bytes_max = bytes_max
         self._may_have_left = False
         self._response: httpx2.Response | None = None
         self._body = bytearray()
@@ -174,11 +198,11 @@ class _Request:
 
     async def _read(self, chunks: AsyncIterator[bytes], heard: Heard | None) -> None:
         async for chunk in chunks:
-            self._body += chunk[: ANSWER_BYTES_MAX - len(self._body) + 1]
+            self._body += chunk[: self._bytes_max - len(self._body) + 1]
             if heard is not None:
                 heard(chunk)
-            if len(self._body) > ANSWER_BYTES_MAX:
-                del self._body[ANSWER_BYTES_MAX:]
+            if len(self._body) > self._bytes_max:
+                del self._body[self._bytes_max :]
                 return
         self._complete = True
 
@@ -204,6 +228,11 @@ def checked_url(url: str, *, setting: str) -> str:
     if not usable or not url.isprintable() or " " in url:
         raise InvalidSettings(f"{setting} is not a URL to ask; write it like http://127.0.0.1:9000/path")
     return url
+
+
+def _netloc(address: str, port: int | None) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return host if port is None else f"{host}:{port}"
 
 
 def _request_errors() -> tuple[type[Exception], ...]:

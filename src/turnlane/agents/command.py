@@ -49,7 +49,7 @@ class Command:
 
         async def call(request: bytes, heard: Heard) -> bytes:
             nonlocal last_words
-            output, last_words = await self._run(request, heard)
+            output, last_words = await self.run(request, heard)
             return output
 
         try:
@@ -58,7 +58,7 @@ class Command:
             raise AgentFailed(f"{error}{last_words}") from None
         return replace(reply, local=True) if self._local_sessions else reply
 
-    async def _run(self, request: bytes, heard: Heard) -> tuple[bytes, str]:
+    async def run(self, request: bytes, heard: Heard) -> tuple[bytes, str]:
         """What the program wrote, and its last words on standard error."""
         program = await start(
             _Answering, self._argv, env=os.environ | self._env, cwd=self._cwd, term_grace=self._term_grace

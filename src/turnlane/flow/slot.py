@@ -11,15 +11,16 @@ from enum import Enum, auto
 
 from turnlane.backends.base import Backend, Verdict
 from turnlane.clock import Clock
-from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.errors import BackendUnavailable, Throttled, WorkerLost
 from turnlane.flow.ask import Asker
+from turnlane.flow.past import past, was_begun
 from turnlane.flow.run_turn import cause_of
 from turnlane.flow.stream import Stream, Streams
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
 from turnlane.model.question import Answer
-from turnlane.model.turn import GaveUp, Outcome, Released, Replied, Stage, Turn
+from turnlane.model.turn import Exchange, GaveUp, Outcome, Released, Replied, Stage, Turn
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -135,6 +136,22 @@ class Slot:
         if fresh:
             self.steered_through = fresh[-1].seq
         return fresh
+
+    async def past(self, turn: Turn, turns: int) -> Sequence[Exchange]:
+        lease = self._lease_of(turn)
+        if lease is None:
+            return ()
+        try:
+            return await past(lease, turns, backend=self._backend)
+        except BackendUnavailable as error:
+            raise Throttled(f"what was said before cannot be read just now: {error}") from error
+
+    async def was_begun(self, turn: Turn) -> bool:
+        lease = self._lease_of(turn)
+        try:
+            return lease is not None and await was_begun(lease, backend=self._backend)
+        except BackendUnavailable:
+            return True  # whoever believes that looks first, which is never wrong
 
     async def unseen(self, lease: Lease) -> Sequence[Message]:
         """What was said since the run began, or since it was last told. Nothing, if it is over by now."""

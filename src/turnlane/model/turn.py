@@ -30,6 +30,20 @@ class Stage(Protocol):
 
     async def more(self, turn: Turn) -> Sequence[Message]: ...
 
+    async def past(self, turn: Turn, turns: int) -> Sequence[Exchange]: ...
+
+    async def was_begun(self, turn: Turn) -> bool: ...
+
+
+@value
+class Exchange:
+    """An answered turn: what was said, and what was answered."""
+
+    number: int
+    messages: Sequence[Message]
+    """With what others said in the agent's place since the exchange before it."""
+    answers: Sequence[str]
+
 
 @value
 class Turn:
@@ -102,6 +116,22 @@ class Turn:
         may take it again. Empty with any other policy.
         """
         return () if self.stage is None else await self.stage.more(self)
+
+    async def past(self, turns: int = 20) -> Sequence[Exchange]:
+        """The latest exchanges of this same session, oldest first, as far as the history is kept; none without one.
+
+        For an agent whose service remembers nothing: the session's handle then is only a name that it made up.
+        """
+        return () if self.stage is None or self.session is None else await self.stage.past(self, turns)
+
+    async def was_begun(self) -> bool:
+        """Whether an earlier run of this same turn was begun, however it ended.
+
+        More than `attempt` tells: a run that was given back at a graceful stop counts as none, and may have got far.
+        """
+        if self.attempt > 1:
+            return True
+        return self.stage is not None and await self.stage.was_begun(self)
 
 
 @value
