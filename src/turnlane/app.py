@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from turnlane import event_loop
 from turnlane.agents.base import Agent
@@ -34,14 +34,17 @@ from turnlane.people.profiles import Profiles
 from turnlane.people.report import ReportHook
 from turnlane.settings import (
     AgentSettings,
+    AttachmentsTable,
     ChannelSettings,
     ClaudeCodeAgent,
     CommandAgent,
     EchoAgent,
     HttpAgent,
+    OpenAIAgent,
     Secret,
     Settings,
     TerminalChannel,
+    Transcribe,
     WebChannel,
     WebhookChannel,
     budgets_of,
@@ -52,6 +55,11 @@ from turnlane.settings import (
     prices_of,
     schedules_of,
 )
+
+if TYPE_CHECKING:
+    from turnlane.agents.attachments import Attachments
+    from turnlane.agents.openai.options import Options
+    from turnlane.agents.transcribe import Transcriber
 
 REPLY_AGENT = "reply"
 """The name of the agent that `@bot.reply` makes."""
@@ -131,7 +139,7 @@ class Bot:
     def from_settings(cls, settings: Settings, clock: Clock | None = None) -> Bot:
         clock = clock or SystemClock()
         channels = [_channel(name, channel, clock) for name, channel in settings.channels.items()]
-        agents = {name: _agent(agent) for name, agent in settings.agents.items()}
+        agents = {name: _agent(agent, settings.attachments, clock) for name, agent in settings.agents.items()}
         return cls(*channels, agents=agents, settings=settings, clock=clock)
 
     def reply(self, function: F) -> F:
@@ -384,7 +392,7 @@ def _channel(name: str, settings: ChannelSettings, clock: Clock) -> Channel:
             return Terminal(name, clock=clock)
 
 
-def _agent(settings: AgentSettings) -> Agent:
+def _agent(settings: AgentSettings, files: AttachmentsTable, clock: Clock) -> Agent:
     match settings:
         case EchoAgent():
             from turnlane.agents.echo import Echo
@@ -406,3 +414,45 @@ def _agent(settings: AgentSettings) -> Agent:
             return Http(
                 url, headers={name: value.reveal() for name, value in headers.items()}, timeout=seconds or 600.0
             )
+        case OpenAIAgent():
+            from turnlane.agents.openai import agent
+
+            return agent(openai_options(settings), api=settings.api, attachments=_attachments(files), clock=clock)
+
+
+def openai_options(settings: OpenAIAgent) -> Options:
+    from turnlane.agents.openai.options import Options
+
+    return Options(
+        model=settings.model,
+        api_key=settings.api_key.reveal() if settings.api_key else None,
+        base_url=settings.base_url,
+        instructions=settings.instructions,
+        temperature=settings.temperature,
+        max_output_tokens=settings.max_output_tokens,
+        timeout=settings.timeout.seconds,
+        extra=settings.extra,
+        history_turns=settings.history_turns,
+        history_characters=settings.history_characters,
+    )
+
+
+def _attachments(settings: AttachmentsTable) -> Attachments:
+    from turnlane.agents.attachments import Attachments
+
+    return Attachments(
+        hosts=settings.hosts,
+        file_bytes_max=settings.file_bytes_max,
+        total_bytes_max=settings.total_bytes_max,
+        timeout=settings.timeout.seconds,
+        transcriber=_transcriber(settings.transcribe) if settings.transcribe.is_wanted else None,
+    )
+
+
+def _transcriber(settings: Transcribe) -> Transcriber:
+    from turnlane.agents.transcribe import ByCommand, ByService
+
+    if settings.command is not None:
+        return ByCommand(settings.command)
+    key = settings.api_key.reveal() if settings.api_key else None
+    return ByService(settings.url or "", model=settings.model or "", api_key=key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -173,8 +174,42 @@ class Address(str):
             return False
 
 
+class Hosts(tuple[str, ...]):
+    """Names of hosts, in a list or with commas between them: a name, `*.` and a name, or either an address or a name
+    with its port."""
+
+    __slots__ = ()
+    _TEXT = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*(?P<port>:\d{1,5})?|\[[0-9a-f:.]+\]:\d{1,5}")
+
+    @classmethod
+    def parse(cls, given: object) -> Hosts:
+        names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+        if not isinstance(names, list):
+            raise ValueError("not a list of hosts")
+        for name in names:
+            match = cls._TEXT.fullmatch(name.casefold()) if isinstance(name, str) else None
+            if match is None or (name.startswith("*") and match["port"]):
+                raise ValueError("not a host")
+        return cls(names)
+
+
+class Words(tuple[str, ...]):
+    """A program and its arguments: a list, or in a variable one text with quotes as in a shell."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, given: object) -> Words:
+        words = shlex.split(given) if isinstance(given, str) else given
+        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+            raise ValueError("not a command")
+        return cls(words)
+
+
 Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
+Bytes = Annotated[int, Meta(ge=1, le=100_000_000, description="a whole number from 1 to 100000000")]
+Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
 Factor = Annotated[float, Meta(ge=1, le=100, description="a number from 1 to 100")]
 Tokens = Annotated[int, Meta(ge=0, le=10**15, description="a whole number of tokens")]
 Money = Annotated[float, Meta(ge=0, le=10**9, description="an amount of money, such as 2.5")]
@@ -314,6 +349,35 @@ class Retention(Table, frozen=True, kw_only=True):
     dedupe_for: Duration = Duration.parse("30d")
 
 
+class Transcribe(Table, frozen=True, kw_only=True):
+    """Who makes text of voice messages: a program, or a service."""
+
+    command: Words | None = None
+    url: Url | None = None
+    model: str | None = None
+    api_key: Secret | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self != Transcribe()
+
+    @property
+    def is_complete(self) -> bool:
+        if self.command is not None:
+            return (self.url, self.model, self.api_key) == (None, None, None)
+        return self.url is not None and self.model is not None
+
+
+class AttachmentsTable(Table, frozen=True, kw_only=True):
+    """What is fetched for agents of what comes with messages."""
+
+    hosts: Hosts = Hosts()
+    file_bytes_max: Bytes = 10_000_000
+    total_bytes_max: Bytes = 20_000_000
+    timeout: Duration = Duration.parse("30s")
+    transcribe: Transcribe = Transcribe()
+
+
 class WebhookChannel(Table, frozen=True, kw_only=True):
     kind: Literal["webhook"] = "webhook"
     paused: bool = False
@@ -390,8 +454,24 @@ class ClaudeCodeAgent(Table, frozen=True, kw_only=True):
         return Options(**given)
 
 
+class OpenAIAgent(Table, frozen=True, kw_only=True):
+    kind: Literal["openai"] = "openai"
+    paused: bool = False
+    model: str
+    api: Literal["conversations", "chat"] | None = None
+    api_key: Secret | None = None
+    base_url: Url = Url("https://api.openai.com/v1")
+    instructions: str | None = None
+    temperature: Temperature | None = None
+    max_output_tokens: Count | None = None
+    timeout: Duration = Duration.parse("10m")
+    history_turns: CountOrNone = 20
+    history_characters: Count = 100_000
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
 ChannelSettings = WebhookChannel | WebChannel | TerminalChannel
-AgentSettings = EchoAgent | CommandAgent | HttpAgent | ClaudeCodeAgent
+AgentSettings = EchoAgent | CommandAgent | HttpAgent | ClaudeCodeAgent | OpenAIAgent
 
 CHANNEL_KINDS: Mapping[str, type[ChannelSettings]] = {
     "webhook": WebhookChannel,
@@ -403,6 +483,7 @@ AGENT_KINDS: Mapping[str, type[AgentSettings]] = {
     "command": CommandAgent,
     "http": HttpAgent,
     "claude_code": ClaudeCodeAgent,
+    "openai": OpenAIAgent,
 }
 
 
@@ -476,6 +557,7 @@ class Settings(Table, frozen=True, kw_only=True):
     activity: ActivityTable = ActivityTable()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
+    attachments: AttachmentsTable = AttachmentsTable()
     channels: Mapping[str, ChannelSettings] = field(default_factory=lambda: {"web": WebChannel()})
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: {"echo": EchoAgent()})
     routes: tuple[Route, ...] = ()
@@ -502,6 +584,8 @@ _SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("activity",): ActivityTable,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
+    ("attachments",): AttachmentsTable,
+    ("attachments", "transcribe"): Transcribe,
 }
 """The tables that every source can set; channels, agents, routes and schedules live in the file."""
 
@@ -524,6 +608,7 @@ _AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     CommandAgent: frozenset(["paused"]),
     HttpAgent: frozenset(["paused"]),
     ClaudeCodeAgent: frozenset(["paused"]),
+    OpenAIAgent: frozenset(["paused"]),
 }
 """What can change while a process runs. All else is built into its parts when it starts."""
 
@@ -711,6 +796,8 @@ def _plain(value: Any) -> Plain:
             return str(value)
         case Url():
             return re.sub(r"\?.*", "?***", without_password(value))
+        case Hosts() | Words():
+            return list(value)
         case dict():
             return {key: str(each) for key, each in value.items()}
     return value  # type: ignore[no-any-return]
@@ -791,6 +878,8 @@ class _Reader:
         budgets = {scope: BudgetTable(**self.section(("budgets", scope))) for scope in SCOPES}
         values["budgets"] = BudgetTables(**budgets)
         values["prices"] = self.prices()
+        transcribe = Transcribe(**self.section(("attachments", "transcribe")))
+        values["attachments"] = AttachmentsTable(**self.section(("attachments",)), transcribe=transcribe)
         channels = self.named_tables("channels", CHANNEL_KINDS)
         agents = self.named_tables("agents", AGENT_KINDS)
         if channels:
@@ -1038,6 +1127,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield f'backend: expected a URL like "sqlite:///turnlane.db", got {_shown(settings.backend)}'
     yield from _unrouted(settings)
     yield from _unkeepable_schedules(settings)
+    if settings.attachments.transcribe.is_wanted and not settings.attachments.transcribe.is_complete:
+        yield '[attachments.transcribe]: give either command = ["whisper", "{file}"], or url and model'
     yield from _unusable_secrets(settings)
     yield from _unusable_options(settings)
     yield from _exposed(settings)
@@ -1139,11 +1230,14 @@ _EXPECTED: Mapping[object, str] = {
     str: "a text",
     bool: "true or false",
     dict[str, Secret]: "a table of texts",
+    dict[str, Any]: "a table",
+    Hosts: 'a list of hosts like ["files.slack.com", "*.example.com", "10.0.0.5:9000"]',
+    Words: 'a list like ["whisper", "{file}"]',
 }
 
 
 def _decode(kind: type, value: object) -> object:
-    if kind in {Duration, Rate, Secret, Url, Address}:
+    if kind in {Duration, Rate, Secret, Url, Address, Hosts, Words}:
         return kind.parse(value)
     raise NotImplementedError(kind)
 

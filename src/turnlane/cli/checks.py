@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
+from turnlane.agents.openai import agent as build_agent
+from turnlane.app import openai_options
 from turnlane.backends import Backend, open_backend
 from turnlane.cli.common import file_of, workers_live
 from turnlane.cli.migrate import schema_version
 from turnlane.cli.table import relative, took
 from turnlane.clock import Clock, SystemClock
-from turnlane.errors import BackendError, InvalidSettings
+from turnlane.errors import AgentError, AgentRefused, BackendError, InvalidSettings
 from turnlane.live_settings import LiveSettings
 from turnlane.model.lane import Kind
 from turnlane.settings import (
     ClaudeCodeAgent,
     CommandAgent,
     HttpAgent,
+    OpenAIAgent,
     Settings,
     WebChannel,
     WebhookChannel,
@@ -350,8 +353,33 @@ async def agents(settings: Settings) -> AsyncIterator[Finding]:
                 yield await _claude_code(check, name, agent)
             case HttpAgent():
                 yield await _reachable(check, agent.url, "turns are tried again meanwhile; start it")
+            case OpenAIAgent():
+                yield await _model(check, agent)
             case _:
                 yield Finding(check, "ok", agent.kind)
+
+
+async def _model(check: str, agent: OpenAIAgent) -> Finding:
+    """Asked for its model's name, which costs nothing."""
+    options = openai_options(agent)
+    step = "turns are tried again meanwhile, or given up on; mend it, then ask again"
+    try:
+        model = build_agent(options, api=agent.api)
+    except InvalidSettings as error:
+        return Finding(check, "broken", str(error), "mend it, then ask again")
+    await model.close()
+    from turnlane.agents.openai.service import is_known
+
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX * 2):
+            known = await is_known(options)
+    except AgentRefused as error:
+        return Finding(check, "broken", str(error), "mend it, then ask again")
+    except (AgentError, TimeoutError) as error:
+        return Finding(check, "warning", str(error) or "the service does not answer in time", step)
+    if not known:
+        return Finding(check, "warning", f"the service lists no model {agent.model!r}", "check model and base_url")
+    return Finding(check, "ok", f"openai, {agent.model} answers at {urlsplit(agent.base_url).hostname}")
 
 
 def _program(check: str, name: str, agent: CommandAgent) -> Finding:

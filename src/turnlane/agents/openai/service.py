@@ -10,7 +10,7 @@ import openai
 from openai import AsyncOpenAI
 
 from turnlane.agents.openai.options import Options
-from turnlane.clock import Clock
+from turnlane.clock import Clock, SystemClock
 from turnlane.errors import AgentError, AgentFailed, AgentRefused, Throttled
 from turnlane.outgoing import CONNECT_SECONDS_MAX, EXCERPT_CHARACTERS_MAX, Answer
 
@@ -43,6 +43,19 @@ async def asked(options: Options, clock: Clock) -> AsyncIterator[None]:
         raise AgentFailed(f"the model took longer than {options.timeout:g} s and was given up on") from None
     except openai.APIError as error:
         raise verdict(error, clock.now()) from error
+
+
+async def is_known(options: Options, clock: Clock | None = None) -> bool:
+    """Whether the service takes the key and lists the model, which costs nothing. Raises an AgentError as a turn does.
+
+    Some servers that only speak like OpenAI list nothing, and answer all the same.
+    """
+    async with connect(options) as client, asked(options, clock or SystemClock()):
+        try:
+            await client.models.retrieve(options.model)
+        except openai.NotFoundError:
+            return False
+    return True
 
 
 def verdict(error: openai.APIError, now: int) -> AgentError:
