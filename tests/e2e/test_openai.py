@@ -1,0 +1,106 @@
+"""Real processes, the real client of OpenAI's, and a service that remembers: killed in a turn, it is paid for once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.agents.openai_service import KEY, MODEL, Mode, OpenAIService, serving
+from tests.e2e.site import Site
+
+from turnlane.testing.processes import Turnlane
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[OpenAIService]:
+    async with serving() as started:
+        yield started
+
+
+async def begun(site: Site, service: OpenAIService, api: str = "conversations") -> Turnlane:
+    """A process that has answered m1, and so has a session."""
+    agent = f'kind = "openai"\nmodel = "{MODEL}"\napi_key = "{KEY}"\nbase_url = "{service.url}"\napi = "{api}"'
+    site.configure(agent=agent, lanes='backoff = { first = "200ms", most = "500ms" }')
+    process = await site.start()
+    await site.post(process, "m1")
+    await site.outside.until(lambda: len(site.outside.replies) == 1)
+    return process
+
+
+async def texts(site: Site, times: int) -> list[str]:
+    await site.outside.until(lambda: len(site.outside.replies) == times)
+    return [reply.text for reply in site.outside.replies]
+
+
+async def test_killed_while_the_model_answers_the_answer_is_found_sent_once_and_paid_for_once(
+    site: Site, service: OpenAIService
+) -> None:
+    process = await begun(site, service)
+    hold = asyncio.Event()
+    service.next(Mode(hold=hold))
+    await site.post(process, "m2")
+    await service.until(lambda: len(service.bodies) == 2)
+    process.kill()
+    await process.ended()
+    hold.set()
+    await service.until(lambda: len(service.paid) == 2)
+    await process.start()
+    assert await texts(site, 2) == ["heard m1", "heard m1 | m2"]
+    await site.post(process, "m3")
+    assert (await texts(site, 3))[-1] == "heard m1 | m2 | m3"
+    await site.all_settled()
+    assert len(service.paid) == 3
+    assert len(service.conversations) == 1
+    assert len(site.outside.requests) == 3
+
+
+async def test_while_the_lost_run_still_works_the_turn_waits_for_it_and_then_takes_its_answer(
+    site: Site, service: OpenAIService
+) -> None:
+    process = await begun(site, service)
+    hold = asyncio.Event()
+    service.next(Mode(hold=hold))
+    await site.post(process, "m2")
+    await service.until(lambda: len(service.bodies) == 2)
+    process.kill()
+    await process.ended()
+    await process.start()
+    await process.said("turn.retried", times=4)  # more often than it may fail: to wait is no failure
+    hold.set()
+    assert (await texts(site, 2))[-1] == "heard m1 | m2"
+    assert len(service.paid) == 2
+
+
+async def test_a_run_that_died_with_its_process_is_run_again(site: Site, service: OpenAIService) -> None:
+    process = await begun(site, service)
+    service.next(Mode(completes=False))
+    await site.post(process, "m2")
+    await service.until(lambda: len(service.bodies) == 2)
+    process.kill()
+    await process.ended()
+    await process.start()
+    assert (await texts(site, 2))[-1] == "heard m1 | m2"
+    assert len(service.paid) == 2
+
+
+async def test_with_chat_completions_the_memory_is_in_the_store_and_outlives_a_kill(
+    site: Site, service: OpenAIService
+) -> None:
+    process = await begun(site, service, "chat")
+    process.kill()
+    await process.ended()
+    await process.start()
+    await site.post(process, "m2")
+    assert (await texts(site, 2))[-1] == "heard m1 | heard m1 | m2"
+
+
+async def test_what_the_service_says_about_itself_never_reaches_the_customer(
+    site: Site, service: OpenAIService
+) -> None:
+    process = await begun(site, service)
+    service.next(*[Mode(status=500, message="stack trace of the vendor")] * 2, Mode(status=401, message="bad key"))
+    await site.post(process, "m2")
+    await process.said("turn.dead_lettered")
+    await site.all_settled()
+    assert not any("vendor" in reply.text or "key" in reply.text for reply in site.outside.replies)
