@@ -14,7 +14,7 @@ from turnlane.testing import servers
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.servers import Nats, NatsCluster, Postgres
 
-pytest.register_assert_rewrite("turnlane.testing.conformance")
+pytest.register_assert_rewrite("turnlane.testing.conformance", "turnlane.testing.agents")
 
 # A machine that is busy with other things has not found a mistake.
 settings.register_profile("patient", deadline=None)

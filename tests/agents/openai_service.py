@@ -70,6 +70,8 @@ class OpenAIService:
         """Of every run that was asked for."""
         self.paid: list[dict[str, Any]] = []
         """The usage of every run that the model finished."""
+        self.hung_up = 0
+        """How often somebody who was being answered did not wait for the end."""
         self.modes: deque[Mode] = deque()
         self._numbers = 0
         self._happened = asyncio.Event()
@@ -193,6 +195,11 @@ class OpenAIService:
             yield chunk({"content": word if number == 0 else f" {word}"})
         if mode.hold is not None:
             await mode.hold.wait()
+        if not mode.completes:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.note_hang_up()
         yield chunk({}, finish=mode.reason or "stop")
         if body.get("stream_options", {}).get("include_usage"):
             usage = {
@@ -205,6 +212,10 @@ class OpenAIService:
             self.paid.append(usage)
             yield chunk(None, usage=usage)
         yield b"data: [DONE]\n\n"
+
+    def note_hang_up(self) -> None:
+        self.hung_up += 1
+        self._note()
 
     def _note(self) -> None:
         self._happened.set()
@@ -278,6 +289,9 @@ class Run:
                     raise Hangup
                 sent += 1
                 yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+        except asyncio.CancelledError:
+            self.service.note_hang_up()
+            raise
         finally:
             if not self.mode.completes:
                 task.cancel()

@@ -53,7 +53,7 @@ class Chat:
         async with stream:
             async for chunk in stream:
                 model, usage = chunk.model or model, chunk.usage or usage
-                for choice in chunk.choices:
+                for choice in chunk.choices or ():
                     finish = choice.finish_reason or finish
                     if more := choice.delta.content or choice.delta.refusal:
                         text += more

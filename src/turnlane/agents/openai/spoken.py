@@ -99,7 +99,8 @@ def as_chat(said: Spoken) -> dict[str, Any]:
 
 
 def _input_parts(said: Spoken) -> Iterator[dict[str, Any]]:
-    yield {"type": "input_text", "text": said.text}
+    if said.text:
+        yield {"type": "input_text", "text": said.text}
     for file in said.files:
         if file.media_type in IMAGES:
             yield {"type": "input_image", "image_url": file.data_url, "detail": "auto"}
@@ -108,7 +109,8 @@ def _input_parts(said: Spoken) -> Iterator[dict[str, Any]]:
 
 
 def _chat_parts(said: Spoken) -> Iterator[dict[str, Any]]:
-    yield {"type": "text", "text": said.text}
+    if said.text:
+        yield {"type": "text", "text": said.text}
     for file in said.files:
         if file.media_type in IMAGES:
             yield {"type": "image_url", "image_url": {"url": file.data_url}}
