@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.agents.openai_service import KEY, MODEL, Mode, OpenAIService, serving
-from tests.e2e.site import Site
+from tests.channels.loopback import answers, loopback
+from tests.e2e.site import SECRET, Site
 
+from turnlane.testing.outside import ask
 from turnlane.testing.processes import Turnlane
 
 
@@ -18,10 +20,10 @@ async def service() -> AsyncIterator[OpenAIService]:
         yield started
 
 
-async def begun(site: Site, service: OpenAIService, api: str = "conversations") -> Turnlane:
+async def begun(site: Site, service: OpenAIService, api: str = "conversations", top: str = "") -> Turnlane:
     """A process that has answered m1, and so has a session."""
     agent = f'kind = "openai"\nmodel = "{MODEL}"\napi_key = "{KEY}"\nbase_url = "{service.url}"\napi = "{api}"'
-    site.configure(agent=agent, lanes='backoff = { first = "200ms", most = "500ms" }')
+    site.configure(top=top, agent=agent, lanes='backoff = { first = "200ms", most = "500ms" }')
     process = await site.start()
     await site.post(process, "m1")
     await site.outside.until(lambda: len(site.outside.replies) == 1)
@@ -104,3 +106,20 @@ async def test_what_the_service_says_about_itself_never_reaches_the_customer(
     await process.said("turn.dead_lettered")
     await site.all_settled()
     assert not any("vendor" in reply.text or "key" in reply.text for reply in site.outside.replies)
+
+
+async def test_a_picture_from_the_web_hook_reaches_the_model_and_one_from_inside_the_network_does_not(
+    site: Site, service: OpenAIService
+) -> None:
+    """A16"""
+    async with loopback(answers(200, b"\x89PNG", content_type="image/png")) as files:
+        process = await begun(site, service, top=f'attachments.hosts = ["{files.url.split("/")[2]}", "127.0.0.1"]')
+        urls = [files.url, f"{service.url}/secret.png", "http://169.254.169.254/latest"]
+        said = {"id": "m2", "conversation": "alice", "text": "look", "attachments": [{"url": url} for url in urls]}
+        answer = await ask(f"{await process.ready()}channels/site", said, secret=SECRET)
+        assert answer.status == 202
+        await texts(site, 2)
+    [text, picture] = service.bodies[1]["input"][1]["content"]
+    assert picture["image_url"] == "data:image/png;base64,iVBORw=="
+    assert text["text"].count("its host is not among those that files are fetched from") == 2
+    assert len(files.requests) == 1

@@ -64,7 +64,7 @@ def verdict(error: openai.APIError, now: int) -> AgentError:
             return AgentFailed("the service did not answer in time")
         case openai.APIConnectionError():
             return AgentFailed(f"the service cannot be reached, or hung up: {error.__cause__ or error}")
-        case openai.APIStatusError(code="conversation_locked"):
+        case openai.APIStatusError() if error.code == LOCKED:
             return Throttled("another run still works on this conversation")
         case openai.APIStatusError(status_code=status, response=response):
             said = f"the service answered {status}: {_excerpt(error)}"
