@@ -133,7 +133,7 @@ async def test_also_by_another_process_which_knows_nothing_of_the_run(service: O
             await agent.respond(next_turn("two", session))
     async with an_agent(service) as another:
         found = await another.respond(next_turn("two", session, attempt=2))
-    assert found == Reply("heard one | two", session, NO_USAGE)
+    assert found == Reply("heard one | two", session, NO_USAGE, model=MODEL)
     assert len(service.paid) == 2
 
 

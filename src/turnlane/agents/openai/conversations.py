@@ -78,7 +78,8 @@ class Conversations:
         if text is None:
             return None
         # Items do not tell what they cost, and only the process that asked for it knew the response.
-        return Reply(text or None, conversation, NO_USAGE, began_anew=run.began_anew if run else None)
+        began_anew = run.began_anew if run else None
+        return Reply(text or None, conversation, NO_USAGE, began_anew=began_anew, model=self._options.model)
 
     async def _answer_in(self, conversation: str, marker: str) -> str | None:
         """What was answered after the marker, if the conversation ends with that."""
