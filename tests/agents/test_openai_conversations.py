@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.agents.openai_service import KEY, MODEL, SNAPSHOT, Mode, OpenAIService, serving
+from tests.agents.openai_service import KEY, MODEL, SNAPSHOT, Conversation, Mode, OpenAIService, serving
 from tests.agents.turns import Audience, a_message, a_turn
 
 from turnlane.agents.openai import agent as build
@@ -211,6 +211,21 @@ async def test_a_long_answer_of_many_items_is_found_over_several_pages(service: 
     items[-1:-1] = thinking
     async with an_agent(service) as another:
         assert (await another.respond(next_turn("two", session, attempt=2))).text == "heard one | two"
+
+
+async def test_what_has_become_of_a_session_is_told_by_one_request(service: OpenAIService) -> None:
+    async with an_agent(service) as agent:
+        session = await begun(agent)
+        service.conversations["conv_empty"] = Conversation("conv_empty", {})
+        before = len(service.requests)
+        assert await agent.examine(session) == "alive"
+        assert await agent.examine("conv_empty") == "empty"
+        assert await agent.examine("conv_gone") == "gone"
+        assert await agent.examine("chat-1") == "gone"
+        assert len(service.requests) == before + 3
+    async with an_agent(service, api_key="sk-wrong") as stranger:
+        with pytest.raises(AgentRefused):
+            await stranger.examine(session)
 
 
 # What the service refuses

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pytest
 
 from turnlane.agents.answer import checked
-from turnlane.agents.base import Agent, SteerableAgent
+from turnlane.agents.base import Agent, RememberingAgent, SteerableAgent
 from turnlane.errors import AgentError
 from turnlane.model.message import Attachment, Message, channel_of
 from turnlane.model.turn import Reply, Turn
@@ -124,6 +124,13 @@ class AgentContract:
     async def test_a_session_that_it_does_not_know_is_answered_or_fails_cleanly(self, agent: Agent) -> None:
         with suppress(AgentError):  # it says so, and the turn is judged by that
             await answer(agent, a_turn("hello", number=2, session="nobody-gave-this-handle"))
+
+    async def test_it_tells_a_session_that_is_there_from_one_that_is_not(self, agent: Agent) -> None:
+        if isinstance(agent, RememberingAgent):
+            session = (await answer(agent, a_turn("hello"))).session
+            assert session is not None
+            assert await agent.examine(session) == "alive"
+            assert await agent.examine("nobody-gave-this-handle") == "gone"
 
     async def test_conversations_at_the_same_time_do_not_mix(self, agent: Agent) -> None:
         names = [f"person{number}" for number in range(5)]

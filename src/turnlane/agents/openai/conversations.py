@@ -12,6 +12,7 @@ import openai
 from openai.types.responses import Response
 
 from turnlane.agents.attachments import Attachments
+from turnlane.agents.base import SessionState
 from turnlane.agents.openai.options import Options
 from turnlane.agents.openai.service import LOCKED, asked, connect, ended_badly
 from turnlane.agents.openai.spoken import Spoken, as_input, spoken
@@ -23,6 +24,7 @@ from turnlane.model.usage import NO_USAGE, Usage
 METADATA_CHARACTERS_MAX = 512
 REMEMBERED_RUNS_MAX = 1_000
 ITEMS_A_PAGE = 100
+EXAMINE_SECONDS_MAX = 10.0
 NOT_CARRIED_OUT = "This call was not carried out."
 
 
@@ -60,6 +62,16 @@ class Conversations:
     async def close(self) -> None:
         await self._client.close()
         await self._attachments.close()
+
+    async def examine(self, session: str) -> SessionState:
+        if _usable(session) is None:
+            return "gone"
+        async with asked(replace(self._options, timeout=EXAMINE_SECONDS_MAX), self._clock):
+            try:
+                page = await self._client.conversations.items.list(session, limit=1)
+            except openai.NotFoundError:
+                return "gone"
+        return "alive" if page.data else "empty"
 
     # What became of an earlier run
 
