@@ -51,10 +51,10 @@ async def test_where_the_model_is_decides_how_it_is_spoken_to(tmp_path: Path) ->
 
 
 def test_the_key_is_shown_to_nobody(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, AGENT + "\n[attachments.transcribe]\nurl = 'http://a/?k=secret'\nmodel = 'w'")
+    settings = settings_of(tmp_path, AGENT + "\n[attachments.transcribe]\nurl = 'http://a/?k=hunter2'\nmodel = 'w'")
     shown = str(describe(settings))
     assert KEY not in shown
-    assert "secret" not in shown
+    assert "hunter2" not in shown
 
 
 @pytest.mark.parametrize(
