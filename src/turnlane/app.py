@@ -406,7 +406,7 @@ def _agent(settings: AgentSettings, files: AttachmentsTable, clock: Clock) -> Ag
         case ClaudeCodeAgent():
             from turnlane.agents.claude_code.agent import ClaudeCode
 
-            return ClaudeCode(settings.options)
+            return ClaudeCode(settings.options, attachments=_attachments(files))
         case HttpAgent(url=url, headers=headers, timeout=timeout):
             from turnlane.agents.http import Http
 

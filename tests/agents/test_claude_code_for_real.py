@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from tests.agents.turns import Audience
 from turnlane.agents.claude_code.agent import ClaudeCode
 from turnlane.agents.claude_code.options import Options, found_program
 from turnlane.errors import AgentError, AgentFailed, AgentRefused, Throttled
+from turnlane.model.message import Attachment
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 
@@ -354,6 +356,37 @@ async def test_each_conversation_may_have_a_folder_of_its_own(
     await agent.respond(asks("hi", who="../bob"))
     assert [path.name for path in (tmp_path / "people").iterdir()] == ["site%2F..%2Fbob"]
     assert "Say where you are." in str(api.asked[-1]["system"])
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PAGE = base64.b64encode(b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF").decode()
+
+
+async def test_pictures_and_documents_reach_the_model_in_their_own_form(
+    api: Anthropic, claude: Callable[..., ClaudeCode]
+) -> None:
+    turn = asks("what is this?")
+    files = (
+        Attachment(f"data:image/png;base64,{PIXEL}", "dot.png", "image/png"),
+        Attachment(f"data:application/pdf;base64,{PAGE}", "page.pdf", "application/pdf"),
+        Attachment("data:text/plain,some%20words", "notes.txt", "text/plain"),
+        Attachment("data:application/zip,PK", "all.zip", "application/zip"),
+        Attachment("http://127.0.0.1/secret.png", "secret.png", "image/png"),
+    )
+    agent = claude()
+    reply = await agent.respond(replace(turn, messages=[replace(turn.messages[0], attachments=files)]))
+    text, image, document, notes, archive, secret = api.asked[-1]["messages"][0]["content"][:6]
+    assert text["text"] == "what is this?"
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    assert document["source"] == {"type": "base64", "media_type": "application/pdf", "data": PAGE}
+    assert notes["text"].startswith("[attachment notes.txt]\nsome words")
+    assert "all.zip" in archive["text"]
+    assert "secret.png" in secret["text"]
+    await agent.respond(asks("and now?", 2, reply.session))
+    assert "image/png" in str(api.asked[-1]["messages"])
+    await agent.close()
 
 
 # The stand-in ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.agents.openai_service import KEY, MODEL, Mode, serving
+from tests.agents.test_claude_code import a_script, a_stub
+from tests.agents.test_command import pid_in
 from tests.channels.loopback import Request, answers, loopback
 from tests.e2e.site import is_gone
 
@@ -124,6 +126,30 @@ class TestHttp(AgentContract, CancellableAgentContract, FallibleAgentContract):
             http = Http(server.url)
             yield http
             await http.close()
+
+
+class TestClaudeCode(AgentContract, CancellableAgentContract, FallibleAgentContract):
+    def repeats(self, reply: Reply, text: str) -> bool:
+        """The stand-in tells what it heard as JSON."""
+        heard = json.loads(str(reply.text).removeprefix("I heard "))
+        return super().repeats(Reply("\n".join(heard)), text)
+
+    @pytest.fixture
+    def agent(self, tmp_path: Path) -> Agent:
+        return a_stub(tmp_path)
+
+    @pytest.fixture
+    def thinking(self, tmp_path: Path) -> Thinking:
+        file = tmp_path / "pid"
+
+        async def gone() -> None:
+            assert is_gone(int(file.read_text()))
+
+        return Thinking(a_script(tmp_path, "echo $$ > pid; exec sleep 1000"), lambda: pid_in(file), gone)
+
+    @pytest.fixture
+    def failing(self, tmp_path: Path) -> Agent:
+        return a_script(tmp_path, "exit 3")
 
 
 class OpenAIContract(AgentContract, CancellableAgentContract, FallibleAgentContract):

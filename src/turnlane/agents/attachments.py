@@ -23,6 +23,10 @@ TOTAL_BYTES_MAX = 20_000_000
 FETCH_SECONDS_MAX = 30.0
 NAME_CHARACTERS_MAX = 100
 UNKNOWN_TYPE = "application/octet-stream"
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Which models see."""
+TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
+"""Which are text, though their type does not begin so."""
 
 _PORTS = {"http": 80, "https": 443}
 _CARRIES_OTHERS = (ip_network("64:ff9b::/96"), ip_network("2002::/16"))
@@ -40,6 +44,13 @@ class File:
     @property
     def data_url(self) -> str:
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
+
+    @property
+    def text(self) -> str | None:
+        """What stands in it, under its name. None: it is no text."""
+        if self.media_type.startswith("text/") or self.media_type in TEXTS:
+            return f"[attachment {self.name}]\n{self.data.decode(errors='replace')}"
+        return None
 
     def left_out(self, why: str) -> str:
         """The line that stands in its place."""

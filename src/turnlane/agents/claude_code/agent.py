@@ -10,7 +10,8 @@ from itertools import count, takewhile
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from turnlane.agents.claude_code.lines import Block
+from turnlane.agents.attachments import Attachments
+from turnlane.agents.claude_code.content import content_of
 from turnlane.agents.claude_code.options import Options, config_folder, program
 from turnlane.agents.claude_code.run import Run, SessionUnknown
 from turnlane.agents.claude_code.transcript import Answer, Transcript, transcript_of
@@ -32,8 +33,6 @@ The second tells runs apart: whoever lost the turn, and notices late, ends its o
 TERM_GRACE_SECONDS = 5.0
 """How long it may take to end its tools; it took a second and a half on a quiet machine."""
 
-NOTHING_SAID = "(There is no text in this message.)"
-
 
 class ClaudeCode:
     """Runs the program for each turn: `--session-id` for the first of a conversation, then `--resume`.
@@ -47,11 +46,13 @@ class ClaudeCode:
         self,
         options: Options | None = None,
         *,
+        attachments: Attachments | None = None,
         surroundings: Mapping[str, str] | None = None,
         term_grace: float = TERM_GRACE_SECONDS,
     ) -> None:
         self._options = options or Options()
         self._options.check()
+        self._attachments = attachments or Attachments()
         self._environment = self._options.environment(os.environ if surroundings is None else surroundings)
         self._config = config_folder(self._environment)
         self._term_grace = term_grace
@@ -76,10 +77,10 @@ class ClaudeCode:
             return False
         run, transcript = running
         name = _unused("steered", " ".join(message.id for message in messages), transcript)
-        return await run.say_meanwhile(name, _content(replace(turn, messages=messages)))
+        return await run.say_meanwhile(name, await content_of(replace(turn, messages=messages), self._attachments))
 
     async def close(self) -> None:
-        """Nothing is held between turns."""
+        await self._attachments.close()
 
     async def _go_on(self, turn: Turn, session: str) -> Answer:
         transcript = await self._transcript(turn, session) if _is_uuid(session) else None
@@ -109,11 +110,12 @@ class ClaudeCode:
         return f"{session} in {self._config}" if epoch is None else f"{epoch} of {session} in {self._config}"
 
     async def _run(self, turn: Turn, session: str, which: Sequence[str], transcript: Transcript | None) -> Answer:
+        said = await content_of(turn, self._attachments)
         run = await self._start(turn, session, which)
         self._running[turn.id, turn.epoch] = run, transcript
         try:
             async with asyncio.timeout(self._options.timeout):
-                run.say(_unused("message", _key(turn), transcript), _content(turn))
+                run.say(_unused("message", _key(turn), transcript), said)
                 await run.exited.wait()
         except TimeoutError:
             raise AgentFailed(f"Claude Code took longer than {self._options.timeout:g} s and was stopped") from None
@@ -164,10 +166,6 @@ def _why_forgotten(turn: Turn) -> str:
 def _answered_before(turn: Turn, transcript: Transcript) -> Answer | None:
     names = list(_used("message", _key(turn), transcript))
     return transcript.answer_to(names[-1]) if names else None
-
-
-def _content(turn: Turn) -> list[Block]:
-    return [{"type": "text", "text": turn.text if turn.text.strip() else NOTHING_SAID}]
 
 
 # Names

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from turnlane.agents.attachments import Attachments, File
+from turnlane.agents.attachments import IMAGES, Attachments, File
 from turnlane.model.message import Message
 from turnlane.model.turn import Exchange
 
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 DOCUMENTS = frozenset(
     {
         "application/pdf",
@@ -24,7 +23,6 @@ DOCUMENTS = frozenset(
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     }
 )
-TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
 
 Speaker = Literal["user", "assistant"]
 
@@ -132,6 +130,4 @@ def _told(message: Message) -> Iterator[str]:
 def _readable(found: File | str) -> File | str:
     if isinstance(found, str) or found.media_type in IMAGES | DOCUMENTS:
         return found
-    if found.media_type.startswith("text/") or found.media_type in TEXTS:
-        return f"[attachment {found.name}]\n{found.data.decode(errors='replace')}"
-    return found.left_out("the model cannot read this kind of file")
+    return found.text or found.left_out("the model cannot read this kind of file")
