@@ -46,6 +46,8 @@ GAP_SECONDS = 0.05
 """How long hints may come out of order before what is between them is read."""
 CLOCK_SECONDS = 30.0
 CONFLICT_SECONDS = 0.003
+CONFLICT_DOUBLES_MAX = 6
+"""How often the pause after a conflict is doubled: servers under load may take long to store what got in the way."""
 REPLICA_SECONDS_MAX = 5.0
 SCHEDULES = key_of("")
 SERVER_MIN = (2, 12, 0)
@@ -129,6 +131,8 @@ class NatsStore:
         self._wake = wake
         self._me = SystemClock().token()
         self._groups = 0
+        self._conflicts = 0
+        """In a row."""
         self._hints: deque[bytes] = deque()
         self._reconnected = threading.Event()
         self.subjects = Subjects(target.stream)
@@ -399,7 +403,8 @@ class NatsStore:
             last = self.link.write(writes)
         except Refused as error:
             # Of several who try the same at the same moment, one should be first the next time.
-            time.sleep(self._clock.random() * CONFLICT_SECONDS)
+            time.sleep(self._clock.random() * CONFLICT_SECONDS * 2**self._conflicts)
+            self._conflicts = min(self._conflicts + 1, CONFLICT_DOUBLES_MAX)
             self._refresh(units)
             raise Again from error
         except Duplicate as error:
@@ -410,6 +415,7 @@ class NatsStore:
             if stored is None:
                 raise Again from error
             last = stored
+        self._conflicts = 0
         self._conclude(units, last - len(writes) + 1, last)
 
     def check_sizes(self, writes: Sequence[Write]) -> None:
