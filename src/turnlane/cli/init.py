@@ -68,6 +68,15 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #kind = "command"                   # the turn as JSON on standard input, the answer as JSON on standard output
 #command = ["python3", "agent.py"]
 
+#[agents.claude]
+#kind = "claude_code"               # the program `claude`, with a session of its own for each conversation
+#append_system_prompt = "You answer the customers of a flower shop."
+
+#[agents.gpt]
+#kind = "openai"                    # or any server that speaks like it, with base_url
+#model = "gpt-5"
+#api_key = { env = "OPENAI_API_KEY" }
+
 # Routes: which agent answers a channel. A single agent answers everybody.
 
 #[[routes]]
@@ -78,6 +87,16 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #[[routes]]
 #channel = "web"
 #agent = "script"
+
+# Money: what a million tokens cost, and how much may be spent. Past that a message waits; `turnlane usage` shows it.
+
+#[prices."gpt-5"]
+#input = 1.25
+#output = 10.0
+#cached = 0.125
+
+#[budgets.user]                     # of one user on one day; also [budgets.session], [budgets.channel], [budgets.day]
+#tokens = 200_000
 
 # Schedules: what the agent is told by the clock.
 
