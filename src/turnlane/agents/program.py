@@ -39,7 +39,9 @@ class Program(asyncio.SubprocessProtocol):
         """Called with what it writes to standard output, as it comes."""
 
     def write(self, data: bytes) -> None:
-        self._stdin.write(data)
+        """Lost if it is gone: how it ended tells more than that."""
+        if not self._stdin.is_closing():
+            self._stdin.write(data)
 
     def close_input(self) -> None:
         self._stdin.close()

@@ -23,7 +23,6 @@ from nats.errors import TimeoutError as NatsTimeout
 
 from turnlane.backends.nats.target import Target
 from turnlane.clock import SystemClock
-from turnlane.event_loop import new_event_loop
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ class Link:
         self._prefix = target.stream
         self._on_hint = on_hint
         self._on_reconnect = on_reconnect
-        self._loop = new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="turnlane-nats", daemon=True)
         self._client: Client | None = None
         self._connecting_anew: asyncio.Task[None] | None = None
