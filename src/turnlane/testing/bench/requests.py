@@ -87,6 +87,8 @@ class Service:
     async def respond(self, turn: Turn) -> Reply:
         self._requests["agent: a session begins"] += turn.session is None
         self._requests["agent: turns"] += 1
+        # As the openai agent does (`turn.was_begun`), so that it pays for no answer twice.
+        self._requests["store: was the turn begun"] += turn.session is not None
         return Reply(None, turn.session or f"session of {turn.conversation}", Usage(100, 10))
 
     async def examine(self, session: str) -> SessionState:
