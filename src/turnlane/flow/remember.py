@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from turnlane.agents.base import Agent, RememberingAgent, SessionState
 from turnlane.clock import Clock
@@ -17,6 +18,12 @@ KNOWN_MAX = 10_000
 
 GONE = "the last one is gone"
 EMPTY = "nothing was said in it"
+
+
+@cache
+def _can_tell(kind: type) -> bool:
+    """Whether agents of this kind are such. Remembered, as to look at a protocol takes longer than all else here."""
+    return issubclass(kind, RememberingAgent)
 
 
 @value
@@ -52,8 +59,9 @@ class Memory:
         if session is None:
             return Remembered(None)
         # A session that is elsewhere, its agent has to fetch, and will find out.
-        if not isinstance(agent, RememberingAgent) or lease.moved_from is not None:
+        if not _can_tell(type(agent)) or lease.moved_from is not None:
             return Remembered(session.handle)
+        assert isinstance(agent, RememberingAgent)
         if self._is_known(lease.policy.agent, session):
             self._say("session.reused", lease, known=True)
             return Remembered(session.handle)

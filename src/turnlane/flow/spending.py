@@ -39,7 +39,7 @@ class Spending:
 
     async def refusal(self, lease: Lease) -> RetryLater | None:
         """Why the turn must not start now; None if it may. Whoever runs already is not stopped."""
-        if self.budgets == NO_BUDGETS:
+        if self.budgets is NO_BUDGETS or self.budgets == NO_BUDGETS:
             return None
         now = self._clock.now()
         for place, budget, spent in await self._accounts(lease, day_of(now)):
