@@ -425,7 +425,7 @@ def openai_options(settings: OpenAIAgent) -> Options:
 
     return Options(
         model=settings.model,
-        api_key=settings.api_key.reveal() if settings.api_key else None,
+        api_key=_revealed(settings.api_key),
         base_url=settings.base_url,
         instructions=settings.instructions,
         temperature=settings.temperature,
@@ -454,5 +454,4 @@ def _transcriber(settings: Transcribe) -> Transcriber:
 
     if settings.command is not None:
         return ByCommand(settings.command)
-    key = settings.api_key.reveal() if settings.api_key else None
-    return ByService(settings.url or "", model=settings.model or "", api_key=key)
+    return ByService(settings.url or "", model=settings.model or "", api_key=_revealed(settings.api_key))

@@ -17,6 +17,7 @@ from turnlane.errors import WorkerLost
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
+from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied, Reply
 from turnlane.testing.servers import Mode, Nats, NatsCluster, Postgres
@@ -170,6 +171,18 @@ async def test_conversations_that_begin_with_one_session_on_two_machines_take_tu
         await asyncio.gather(*(machine.commit(lease, begun) for machine, lease in both))
     running = [_pair(lease) for leases in await say("again") for lease in leases]
     assert sorted(running) == sorted(map(str, range(20)))
+
+
+async def test_what_two_machines_store_of_somebody_is_heard_of_in_the_end(opens: Opens) -> None:
+    """However they come: the greatest version is the one that is stored, and whoever listens has met it."""
+    machines = [await opens(), await opens()]
+    listener = await opens()
+    _, cursor = await listener.changed_people(-1)
+    saves = [machines[n % 2].save_person(Person("desk", "alice", f"Alice {n}")) for n in range(20)]
+    stored = await asyncio.gather(*saves)
+    assert sorted(each.version for each in stored) == list(range(1, 21))
+    heard, _ = await listener.changed_people(cursor)
+    assert heard[-1] == max(stored, key=lambda each: each.version) == await listener.person("desk", "alice")
 
 
 def _pair(lease: Lease) -> str:

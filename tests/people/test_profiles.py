@@ -126,6 +126,19 @@ async def test_an_update_reaches_every_process(
     assert (await elsewhere.of("phone", "alice")).name == (await people.of("phone", "alice")).name == "Alice B."
 
 
+async def test_who_is_changed_after_the_clock_was_turned_back_is_heard_of(
+    backend: Backend, clock: VirtualClock, people: Profiles
+) -> None:
+    """Clocks decide when something happens, never what is heard."""
+    await backend.save_person(Person("phone", "bob", "Bob", enriched_at=1))
+    await people.look()
+    await people.of("phone", "bob")
+    clock.jump(-3_600_000)
+    await backend.save_person(Person("phone", "bob", "Robert", enriched_at=1))
+    await people.look()
+    assert (await people.of("phone", "bob")).name == "Robert"
+
+
 async def test_an_update_without_enrichment_asks_no_platform(people: Profiles, phone: Phone, backend: Backend) -> None:
     await backend.save_person(Person("phone", "bob", "Bob", enriched_at=1))
     await people.of("phone", "bob")

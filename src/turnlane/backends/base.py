@@ -318,7 +318,7 @@ class Backend(Protocol):
     async def changed_people(self, after: int) -> tuple[list[Person], int]:
         """Who was stored since, by any process, and the cursor to ask with next. `after=-1`: nobody, only the cursor.
 
-        Some may come again: whoever asks looks at their versions. Cheap: every process asks once a second.
+        Whatever clocks do, nobody is missed. Cheap: every process asks once a second.
         """
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:

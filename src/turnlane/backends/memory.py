@@ -194,6 +194,9 @@ class MemoryRows:
     def person(self, channel: str, user: str) -> Person | None:
         return self.people.get((channel, user))
 
+    def newest_person(self) -> int:
+        return max((each.changed_at for each in self.people.values()), default=0)
+
     def save_person(self, person: Person) -> None:
         self.people[person.place] = person
 
@@ -478,8 +481,8 @@ class MemoryBackend:
         return self._rows.person(channel, user)
 
     async def changed_people(self, after: int) -> tuple[list[Person], int]:
-        people = [] if after < 0 else [each for each in self._rows.people.values() if each.changed_at >= after]
-        return people, self._clock.now()
+        people = [] if after < 0 else [each for each in self._rows.people.values() if each.changed_at > after]
+        return people, self._rows.newest_person()
 
     async def forget(self, *, messages_before: int, events_before: int, origins_before: int) -> int:
         """A process that keeps nothing has nothing to forget."""

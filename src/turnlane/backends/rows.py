@@ -126,6 +126,9 @@ class Rows(Protocol):
         """None: it is not stored any longer."""
 
     def person(self, channel: str, user: str) -> Person | None: ...
+    def newest_person(self) -> int:
+        """When somebody was last stored; 0: nobody needs to know. No other does so until this transaction ends."""
+
     def save_person(self, person: Person) -> None: ...
 
     def machine_is_live(self, machine: str, now: int) -> bool:

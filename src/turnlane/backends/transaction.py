@@ -479,8 +479,10 @@ class Transaction(Scheduling, TakingOver, Asking):
     # People
 
     def save_person(self, person: Person) -> Person:
+        # Times grow with the commits, whatever the clock does: by them others find out who was changed.
+        at = max(self._now, self._rows.newest_person() + 1)
         known = self._rows.person(person.channel, person.user)
-        saved = replace(person, version=1 if known is None else known.version + 1, changed_at=self._now)
+        saved = replace(person, version=1 if known is None else known.version + 1, changed_at=at)
         self._rows.save_person(saved)
         return saved
 

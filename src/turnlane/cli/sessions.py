@@ -41,12 +41,7 @@ def command() -> None:
 @common.reads_store
 def list_them(given: common.Given, agent: str | None, limit: int, as_json: bool) -> None:
     """List sessions: how many turns they had, what was spent in them, and where they are if on one machine alone."""
-    found = asyncio.run(_sessions(given.load(), agent, limit))
-    if as_json:
-        common.echo_json({"sessions": found})
-        return
-    now = SystemClock().now()
-    echo_table(COLUMNS, (_row(session, now) for session in found), nothing="no agent remembers anything yet")
+    _show(asyncio.run(_sessions(given.load(), agent, limit)), "no agent remembers anything yet", as_json=as_json)
 
 
 @command.command("show")
@@ -56,12 +51,7 @@ def list_them(given: common.Given, agent: str | None, limit: int, as_json: bool)
 def show_one(given: common.Given, conversation: str, as_json: bool) -> None:
     """Show the sessions of one conversation."""
     key = common.conversation_named(conversation)
-    found = asyncio.run(_sessions_of(given.load(), key))
-    if as_json:
-        common.echo_json({"sessions": found})
-        return
-    now = SystemClock().now()
-    echo_table(COLUMNS, (_row(session, now) for session in found), nothing=f"no agent remembers {key}")
+    _show(asyncio.run(_sessions_of(given.load(), key)), f"no agent remembers {key}", as_json=as_json)
 
 
 @command.command("forget")
@@ -76,6 +66,14 @@ def forget_one(given: common.Given, conversation: str, as_json: bool) -> None:
         common.echo_json(steered)
     else:
         click.echo(f"the next turn of {key} begins a new session" if steered.done else f"no agent remembers {key}")
+
+
+def _show(found: Sequence[SessionView], nothing: str, *, as_json: bool) -> None:
+    if as_json:
+        common.echo_json({"sessions": found})
+        return
+    now = SystemClock().now()
+    echo_table(COLUMNS, (_row(session, now) for session in found), nothing=nothing)
 
 
 async def _sessions(settings: Settings, agent: str | None, limit: int) -> Sequence[SessionView]:

@@ -102,6 +102,11 @@ class PostgresRows(SqlRows):
         if self._policies.rated and not self._knew_of_rates:
             raise Again
 
+    def newest_person(self) -> int:
+        """They are stored one after the other, so that nobody is seen later than somebody who was stored since."""
+        self._hold("people")
+        return super().newest_person()
+
     # Sessions
 
     def save_session(self, lane: StoredLane, agent: str, session: Session, *, continues: bool) -> None:

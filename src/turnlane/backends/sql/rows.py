@@ -393,6 +393,10 @@ class SqlRows:
         row = self._execute(self._sql["person"], (channel, user)).fetchone()
         return None if row is None else codec.person_from(row)
 
+    def newest_person(self) -> int:
+        newest: int = self._execute(self._sql["newest_person"]).fetchone()[0]
+        return newest
+
     def save_person(self, person: Person) -> None:
         self._execute(self._sql["save_person"], codec.person_row(person))
 

@@ -38,8 +38,6 @@ SCHEDULES_MAX = 100_000
 
 
 DAY_MAX = 1 << 31
-PEOPLE_LATE_MS = 10_000
-"""How long a transaction may take in which somebody is stored."""
 
 
 class SqlViews:
@@ -199,10 +197,10 @@ class SqlViews:
         return None if row is None else codec.person_from(row)
 
     def changed_people(self, after: int) -> tuple[list[Person], int]:
-        """By their times, and some twice: one that was written a while ago may be seen only now."""
-        newest = self._execute(self._sql["view_newest_person"]).fetchone()[0]
-        rows = self._execute(self._sql["view_people"], (after,)).fetchall() if 0 <= after <= newest else []
-        return [codec.person_from(row) for row in rows], max(newest - PEOPLE_LATE_MS, 0)
+        if after < 0:
+            return [], self._execute(self._sql["newest_person"]).fetchone()[0]
+        people = [codec.person_from(row) for row in self._execute(self._sql["view_people"], (after,)).fetchall()]
+        return people, people[-1].changed_at if people else after
 
     def sessions(self, agent: str | None, limit: int) -> list[SessionView]:
         rows = self._execute(self._sql["view_all_sessions"], (agent, limit)).fetchall()

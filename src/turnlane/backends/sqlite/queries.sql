@@ -405,12 +405,12 @@ ON CONFLICT (channel, for_user) DO UPDATE SET
     name = excluded.name, user_name = excluded.user_name, labels = excluded.labels, chat_id = excluded.chat_id,
     enriched_at = excluded.enriched_at, version = excluded.version, changed_at = excluded.changed_at
 
--- name: view_newest_person
+-- name: newest_person
 SELECT coalesce(max(changed_at), 0) FROM person
 
 -- name: view_people
 -- Served by person_changed.
-SELECT * FROM person WHERE changed_at >= ? ORDER BY changed_at
+SELECT * FROM person WHERE changed_at > ? ORDER BY changed_at
 
 -- name: view_all_sessions
 SELECT s.*, l.key FROM session AS s JOIN lane AS l ON l.id = s.lane WHERE ?1 IS NULL OR s.agent = ?1
