@@ -1,4 +1,4 @@
-"""Bot: the only module that knows every part; it builds and connects them."""
+"""Bot: the only module that knows every part; it connects them, and runs the whole."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from functools import cache, partial
+from typing import TypeVar
 
 from turnlane import event_loop
 from turnlane.agents.base import Agent
 from turnlane.backends.base import Backend, open_backend
-from turnlane.channels.base import Channel, HookChannel, ListeningChannel, Received
+from turnlane.channels.base import Channel, Heard, HookChannel, ListeningChannel, Received
 from turnlane.clock import Clock, SystemClock
-from turnlane.errors import InvalidSettings, NotFound
+from turnlane.errors import BackendUnavailable, InvalidSettings, NotFound
+from turnlane.flow.flood import Flood
+from turnlane.flow.hear import hear
 from turnlane.flow.reach import reach
 from turnlane.flow.receive import receive
 from turnlane.flow.remember import Memory
@@ -29,37 +31,23 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.parts import parts_of
 from turnlane.people.activity import Activity
 from turnlane.people.profiles import Profiles
 from turnlane.people.report import ReportHook
 from turnlane.settings import (
-    AgentSettings,
-    AttachmentsTable,
-    ChannelSettings,
-    ClaudeCodeAgent,
-    CommandAgent,
-    EchoAgent,
-    HttpAgent,
-    OpenAIAgent,
-    Secret,
     Settings,
-    TerminalChannel,
-    Transcribe,
-    WebChannel,
-    WebhookChannel,
     budgets_of,
     limits_of,
     load,
+    paces_of,
+    paths_of,
     policy_for,
     policy_of,
     prices_of,
+    revealed,
     schedules_of,
 )
-
-if TYPE_CHECKING:
-    from turnlane.agents.attachments import Attachments
-    from turnlane.agents.openai.options import Options
-    from turnlane.agents.transcribe import Transcriber
 
 REPLY_AGENT = "reply"
 """The name of the agent that `@bot.reply` makes."""
@@ -94,8 +82,9 @@ class Bot:
         if len(self.channels) < len(channels):
             raise InvalidSettings("two channels have the same name; give each a name of its own")
         self.agents: dict[str, Agent] = dict(agents or {})
-        self.update_user_secret = _revealed(self.settings.update_user_secret)
-        self.operator_token = _revealed(self.settings.operator_token)
+        self.paths = paths_of(self.settings)
+        self.update_user_secret = revealed(self.settings.update_user_secret)
+        self.operator_token = revealed(self.settings.operator_token)
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
@@ -103,6 +92,7 @@ class Bot:
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
         self._activity = self._reporting()
         self._memory = Memory(clock=self.clock, emit=self.emit)
+        self._flood = Flood(self.clock)
         self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
         self.live = LiveSettings(self.backend, self.settings, self._go_on_with, self._say)
@@ -121,12 +111,13 @@ class Bot:
         self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
+        self._paces = paces_of(settings)
 
     def _reporting(self) -> Activity | None:
         given = self.settings.activity
         if given.url is None:
             return None
-        return Activity(ReportHook(given.url, secret=_revealed(given.secret)), clock=self.clock, emit=self.emit)
+        return Activity(ReportHook(given.url, secret=revealed(given.secret)), clock=self.clock, emit=self.emit)
 
     async def _go_on_with(self, settings: Settings) -> None:
         self._apply(settings)
@@ -138,8 +129,7 @@ class Bot:
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock | None = None) -> Bot:
         clock = clock or SystemClock()
-        channels = [_channel(name, channel, clock) for name, channel in settings.channels.items()]
-        agents = {name: _agent(agent, settings.attachments, clock) for name, agent in settings.agents.items()}
+        channels, agents = parts_of(settings, clock)
         return cls(*channels, agents=agents, settings=settings, clock=clock)
 
     def reply(self, function: F) -> F:
@@ -155,7 +145,21 @@ class Bot:
 
     async def receive(self, messages: Sequence[Message]) -> Received:
         """Store the messages. Returns only after they are durable."""
-        return await receive(messages, backend=self.backend, policy_for=self._policy, commands=self._commands)
+        return await receive(
+            messages,
+            backend=self.backend,
+            policy_for=self._policy,
+            commands=self._commands,
+            too_fast=self._is_too_fast if self._paces else None,
+        )
+
+    def _is_too_fast(self, message: Message) -> bool:
+        pace = self._paces.get(message.channel)
+        return pace is not None and self._flood.is_over(message, pace)
+
+    async def hear(self, channel: str, heard: Heard) -> Received:
+        """Take in what a platform told. Returns only after what must not get lost is durable."""
+        return await hear(channel, heard, backend=self.backend, receive=self.receive, emit=self.emit, clock=self.clock)
 
     def policy_for(self, channel: str) -> Policy:
         """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""
@@ -187,21 +191,50 @@ class Bot:
 
     # Running
 
-    def run(self, *, serve: bool = True, work: bool = True, sockets: Sequence[socket.socket] | None = None) -> None:
-        """Run until SIGINT or SIGTERM, then drain; a second signal stops at once. Nothing is lost either way."""
+    def run(
+        self,
+        *,
+        serve: bool = True,
+        work: bool = True,
+        sockets: Sequence[socket.socket] | None = None,
+        until_idle: float | None = None,
+    ) -> None:
+        """Run until SIGINT or SIGTERM, then drain; a second signal stops at once. Nothing is lost either way.
+
+        `until_idle`: also ends by itself, once nothing was to do for so many seconds.
+        """
         from turnlane.observe.log import EventLog, configure
 
         configure(self.settings.log_format)
         self.subscribe(EventLog())
         tune_collector()
-        event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets))
+        event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets, until_idle=until_idle))
 
-    async def _run_with_signals(self, *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None) -> None:
+    async def _run_with_signals(
+        self, *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None, until_idle: float | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
         async with self.running(serve=serve, work=work, sockets=sockets):
-            await self._stopping.wait()
+            if until_idle is None:
+                await self._stopping.wait()
+            else:
+                await self._idle(until_idle)
+                self.stop()
+
+    async def _idle(self, seconds: float) -> None:
+        """Until nothing waited for so long, or told to stop. What comes later waits for the next start."""
+        since = self.clock.monotonic()
+        while not self._stopping.is_set() and self.clock.monotonic() - since < seconds:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), min(LOOK_SECONDS, seconds))
+            try:
+                counts = await self.backend.counts()
+            except BackendUnavailable:
+                continue  # whoever works with it says so; it may have something for us
+            if counts.messages_waiting or counts.deliveries_waiting:
+                since = self.clock.monotonic()
 
     def stop(self) -> None:
         """Drain and end; called again, at once."""
@@ -289,7 +322,7 @@ class Bot:
             turns_at_once=settings.turns_at_once,
             sends_at_once=settings.sends_at_once,
             term_ms=settings.lanes.lease.ms,
-            machine=settings.machine or socket.gethostname(),
+            machine=settings.this_machine,
             drain_seconds=settings.drain.ms / 1000,
             spending=self._spending,
             memory=self._memory,
@@ -320,7 +353,7 @@ class Bot:
 
     async def _listen(self, channels: Sequence[ListeningChannel]) -> None:
         """Until the last channel has no more to say. A bot that serves nobody else then ends, once all is answered."""
-        await asyncio.gather(*(channel.listen(self.receive) for channel in channels))
+        await asyncio.gather(*(channel.listen(partial(self.hear, channel.name)) for channel in channels))
         if self._is_served:
             await self._stopping.wait()
         else:
@@ -341,10 +374,6 @@ class Bot:
         for agent in self.agents.values():
             await agent.close()
         await self.backend.close()
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
 
 
 def tune_collector() -> None:
@@ -373,85 +402,3 @@ async def _all_ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.result()
-
-
-def _channel(name: str, settings: ChannelSettings, clock: Clock) -> Channel:
-    match settings:
-        case WebhookChannel(secret=secret, reply_url=reply_url, lookup_url=lookup_url):
-            from turnlane.channels.webhook import Webhook
-
-            key = secret.reveal() if secret else None
-            return Webhook(name, secret=key, reply_url=reply_url, lookup_url=lookup_url, clock=clock)
-        case WebChannel(public=public):
-            from turnlane.channels.web import Web
-
-            return Web(name, public=public)
-        case TerminalChannel():
-            from turnlane.channels.terminal import Terminal
-
-            return Terminal(name, clock=clock)
-
-
-def _agent(settings: AgentSettings, files: AttachmentsTable, clock: Clock) -> Agent:
-    match settings:
-        case EchoAgent():
-            from turnlane.agents.echo import Echo
-
-            return Echo()
-        case CommandAgent(command=argv, cwd=cwd, env=env, sessions=sessions):
-            from turnlane.agents.command import Command
-
-            revealed = {name: value.reveal() for name, value in env.items()}
-            return Command(argv, cwd=cwd, env=revealed, local_sessions=sessions == "local")
-        case ClaudeCodeAgent():
-            from turnlane.agents.claude_code.agent import ClaudeCode
-
-            return ClaudeCode(settings.options, attachments=_attachments(files))
-        case HttpAgent(url=url, headers=headers, timeout=timeout):
-            from turnlane.agents.http import Http
-
-            seconds = timeout.ms / 1000 if timeout else None
-            return Http(
-                url, headers={name: value.reveal() for name, value in headers.items()}, timeout=seconds or 600.0
-            )
-        case OpenAIAgent():
-            from turnlane.agents.openai import agent
-
-            return agent(openai_options(settings), api=settings.api, attachments=_attachments(files), clock=clock)
-
-
-def openai_options(settings: OpenAIAgent) -> Options:
-    from turnlane.agents.openai.options import Options
-
-    return Options(
-        model=settings.model,
-        api_key=_revealed(settings.api_key),
-        base_url=settings.base_url,
-        instructions=settings.instructions,
-        temperature=settings.temperature,
-        max_output_tokens=settings.max_output_tokens,
-        timeout=settings.timeout.seconds,
-        extra=settings.extra,
-        history_turns=settings.history_turns,
-        history_characters=settings.history_characters,
-    )
-
-
-def _attachments(settings: AttachmentsTable) -> Attachments:
-    from turnlane.agents.attachments import Attachments
-
-    return Attachments(
-        hosts=settings.hosts,
-        file_bytes_max=settings.file_bytes_max,
-        total_bytes_max=settings.total_bytes_max,
-        timeout=settings.timeout.seconds,
-        transcriber=_transcriber(settings.transcribe) if settings.transcribe.is_wanted else None,
-    )
-
-
-def _transcriber(settings: Transcribe) -> Transcriber:
-    from turnlane.agents.transcribe import ByCommand, ByService
-
-    if settings.command is not None:
-        return ByCommand(settings.command)
-    return ByService(settings.url or "", model=settings.model or "", api_key=_revealed(settings.api_key))

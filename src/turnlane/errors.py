@@ -3,6 +3,7 @@
 TurnlaneError
 ├── InvalidInput           what was handed in cannot be used; the text says what to change
 │   ├── InvalidMessage     a message from a channel: the right syntax, the wrong content
+│   │   └── TooLarge        more than the store takes in one record
 │   ├── InvalidBody        a request's body that cannot be read at all
 │   ├── UnsupportedMediaType  a request's body of the wrong content type
 │   ├── InvalidSchedule    a time that cannot be read, or never comes
@@ -34,6 +35,10 @@ class InvalidInput(TurnlaneError):
 
 
 class InvalidMessage(InvalidInput):
+    pass
+
+
+class TooLarge(InvalidMessage, ValueError):
     pass
 
 

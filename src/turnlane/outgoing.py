@@ -1,4 +1,4 @@
-"""The two functions behind which the HTTP client hides: post a body, or get one, and say what is certain about it."""
+"""The few functions behind which the HTTP client hides: send a body, or get one, and say what is certain about it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,10 @@ class Outgoing:
         `heard` is told what comes of a good answer in lines (`LINES`), as it comes.
         """
         return await self._ask("POST", url, body, {"content-type": "application/json", **headers}, timeout, heard)
+
+    async def put(self, url: str, *, body: bytes, headers: Mapping[str, str], timeout: float) -> Posted:
+        """As `post`, for what says PUT instead."""
+        return await self._ask("PUT", url, body, {"content-type": "application/json", **headers}, timeout)
 
     async def get(
         self,

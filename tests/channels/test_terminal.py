@@ -9,7 +9,7 @@ import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -18,7 +18,7 @@ import pytest
 from tests.channels.still_clock import StillClock
 
 from turnlane.channels import terminal
-from turnlane.channels.base import ListeningChannel, Received, StreamingChannel
+from turnlane.channels.base import Heard, ListeningChannel, Received, StreamingChannel
 from turnlane.channels.terminal import Terminal
 from turnlane.errors import BackendUnavailable
 from turnlane.model.delivery import Delivery, NotSent, Sent
@@ -34,13 +34,13 @@ class Inbox:
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
         self._broken = broken
 
-    async def receive(self, messages: Sequence[Message]) -> Received:
+    async def receive(self, heard: Heard) -> Received:
         if self._broken:
             self._broken = False
             raise BackendUnavailable("the disk is full")
-        for message in messages:
+        for message in heard.messages:
             self.messages.put_nowait(message)
-        return Received(accepted=len(messages))
+        return Received(accepted=len(heard.messages))
 
     def texts(self) -> list[str]:
         return [self.messages.get_nowait().text for _ in range(self.messages.qsize())]

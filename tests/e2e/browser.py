@@ -69,16 +69,34 @@ class Browser:
         await self._process.wait()
         await self._reader
 
-    async def open(self, url: str, *, before: str = "") -> Page:
-        """A new tab; `before` runs in each page of it before the page's own scripts."""
-        target = await self.call("Target.createTarget", url="about:blank")
-        session = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        page = Page(self, session["sessionId"])
-        await page.call("Runtime.enable")
-        await page.call("Log.enable")
-        await page.call("Page.enable")
+    async def open(self, url: str, *, before: str = "", apart: bool = False) -> Page:
+        """A new tab; `before` runs in each page of it before the page's own scripts. `apart`: as on another device."""
+        where = await self.call("Target.createBrowserContext") if apart else {}
+        target = await self.call("Target.createTarget", url="about:blank", **where)
+        page = await self._attached(target["targetId"])
         await page.call("Page.addScriptToEvaluateOnNewDocument", source=before)
         await page.go(url)
+        return page
+
+    async def frame(self, page: Page, path: str) -> Page:
+        """What another site's page has in it, at that path. It is a page of its own, in a process of its own."""
+        found: list[str] = []
+
+        async def is_there() -> bool:
+            tree = await self.call("Target.getTargets")
+            context = (await page.call("Target.getTargetInfo"))["targetInfo"].get("browserContextId")
+            here = [each for each in tree["targetInfos"] if each.get("browserContextId") == context]
+            found[:] = [each["targetId"] for each in here if each["type"] == "iframe" and path in each["url"]]
+            return bool(found)
+
+        await eventually(is_there)
+        return await self._attached(found[-1])
+
+    async def _attached(self, target: str) -> Page:
+        session = await self.call("Target.attachToTarget", targetId=target, flatten=True)
+        page = Page(self, session["sessionId"])
+        for domain in ("Runtime", "Log", "Page"):
+            await page.call(f"{domain}.enable")
         return page
 
     async def call(self, method: str, session: str | None = None, **arguments: object) -> Any:
@@ -155,6 +173,12 @@ class Page:
         )
         return found
 
+    async def buttons(self) -> list[str]:
+        """What a screen reader calls them, wherever they are."""
+        tree = await self.call("Accessibility.getFullAXTree")
+        found = [each for each in tree["nodes"] if each.get("role", {}).get("value") == "button"]
+        return [each["name"]["value"] for each in found if not each["ignored"]]
+
     # Touching
 
     async def type(self, text: str) -> None:
@@ -173,6 +197,16 @@ class Page:
 
     async def click(self, selector: str) -> None:
         await self.run(f"document.querySelector({selector!r}).click()")
+
+    async def tap(self, x: int, y: int) -> None:
+        for what in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=1)
+
+    async def choose(self, selector: str, *files: Path) -> None:
+        """As in the window that asks for files."""
+        root = (await self.call("DOM.getDocument"))["root"]["nodeId"]
+        field = await self.call("DOM.querySelector", nodeId=root, selector=selector)
+        await self.call("DOM.setFileInputFiles", nodeId=field["nodeId"], files=[str(file) for file in files])
 
     # Showing
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from tests.e2e.browser import Browser
 from tests.e2e.site import Site
 
 from turnlane.testing.outside import Outside
@@ -22,3 +23,10 @@ async def outside() -> AsyncIterator[Outside]:
 async def site(tmp_path: Path, outside: Outside) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         yield Site(tmp_path, outside, stack)
+
+
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
+    async with Browser(tmp_path / "profile") as browser:
+        yield browser
+        assert browser.complaints == []

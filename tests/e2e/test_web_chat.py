@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -27,19 +27,20 @@ LOST = "document.querySelector('#connection').dataset.state === 'lost'"
 ANSWERING = "!document.querySelector('#answering').hidden"
 
 
-@pytest.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    async with Browser(tmp_path / "profile") as browser:
-        yield browser
-        assert browser.complaints == []
-
-
-async def start(site: Site, *, debounce: str = "300ms", command: Sequence[str] | None = None) -> Turnlane:
+async def start(
+    site: Site,
+    verb: str = "run",
+    *,
+    debounce: str = "300ms",
+    command: Sequence[str] | None = None,
+    web: str = "",
+    port: int = 0,
+) -> Turnlane:
     """On a port that stays the same over restarts, as the page comes back to where it was served from."""
     site.configure(debounce=debounce, lanes='backoff = { first = "10ms" }', command=command)
     with (site.folder / "turnlane.toml").open("a") as settings:
-        settings.write(WEB)
-    process = await site.begin("run", "--listen", f"127.0.0.1:{free_port()}")
+        settings.write(WEB + web)
+    process = await site.begin(verb, "--listen", f"127.0.0.1:{port or free_port()}")
     await process.ready()
     return process
 

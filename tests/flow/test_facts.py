@@ -32,6 +32,9 @@ TOLD_BY_OTHERS = {
     "server.draining",
     "hook.received",
     "hook.refused",
+    "hook.ignored",
+    "hook.aside",
+    "indication.failed",
     "profile.enriched",
     "profile.unenriched",
     "profile.fallback",
@@ -126,6 +129,9 @@ async def _a_bad_day(world: World, clock: VirtualClock) -> None:
         await world.backend.resend("desk/bob", 1)
         await world.facts.seen("conversation.gone")
         await world.backend.drop("desk/bob", 2)
+        await world.say("bob", "three")
+        await world.settled("desk/bob")
+        await world.backend.report("desk/bob", (await world.backend.deliveries("desk/bob"))[-1].seq, "read")
 
 
 async def _deaf(world: World) -> None:

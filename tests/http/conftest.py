@@ -12,11 +12,12 @@ import pytest
 
 from turnlane.backends.base import Arrival
 from turnlane.backends.memory import MemoryBackend
-from turnlane.channels.base import Channel, Received
+from turnlane.channels.base import Channel, Heard, Received
 from turnlane.channels.web import Web
 from turnlane.channels.webhook import Webhook
 from turnlane.clock import SystemClock
 from turnlane.errors import BackendUnavailable, NotFound
+from turnlane.flow.hear import hear
 from turnlane.http.listen import bind
 from turnlane.http.server import create_app, serve
 from turnlane.live_settings import LiveSettings
@@ -45,6 +46,7 @@ class SmallBot:
             "web": Web("web"),
         }
         self.operator_token = operator_token
+        self.paths = {"/hooks/site": "site"}
         self.update_user_secret: str | None = None
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels)
         self.live = LiveSettings(self.backend, load(None, {}))
@@ -69,6 +71,9 @@ class SmallBot:
         answers = await self.backend.accept([Arrival(message, policy) for message in messages])
         accepted = sum(answer.verdict == "accepted" for answer in answers)
         return Received(accepted=accepted, duplicates=len(answers) - accepted)
+
+    async def hear(self, channel: str, heard: Heard) -> Received:
+        return await hear(channel, heard, backend=self.backend, receive=self.receive, emit=self.emit, clock=self.clock)
 
     async def say(self, conversation: str, text: str, origin_id: str = "m-1") -> None:
         channel = conversation.partition("/")[0]

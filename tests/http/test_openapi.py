@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.http.conftest import WORKER, SmallBot
+from tests.transcripts.written import SESSION, answered, said, text
 
 from turnlane.http.api import DECISIONS, DELIVERY_DECISIONS, SCHEDULE_VERBS, VERBS
 from turnlane.http.openapi import Operation, description, operations
@@ -22,6 +24,7 @@ from turnlane.http.server import create_app
 from turnlane.model.lane import Kind
 from turnlane.model.schedule import Schedule
 from turnlane.model.turn import GaveUp, RetryLater
+from turnlane.transcripts import follow, open_transcripts
 
 OPERATOR = {"Authorization": "Bearer operator"}
 
@@ -51,17 +54,37 @@ async def lived() -> SmallBot:
     return bot
 
 
-@pytest.fixture
-def fresh() -> Starlette:
-    """Nobody has decided about what failed yet."""
+@pytest.fixture(scope="module")
+def transcripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one session."""
+    folder = tmp_path_factory.mktemp("transcripts")
+    path = folder / f"{SESSION}.jsonl"
+    path.write_bytes(said("hello") + answered(text("hi"), hour=1))
+
+    async def followed() -> None:
+        store = open_transcripts("memory://", folder / "t.db")
+        await follow(store, path)
+        await store.close()
+
+    asyncio.run(followed())
+    return folder / "t.db"
+
+
+def served(transcripts: Path) -> Starlette:
     bot = asyncio.run(lived())
-    return create_app(bot, listen_host="0.0.0.0", metrics=bot.metrics)
+    opens = partial(open_transcripts, "memory://", transcripts)
+    return create_app(bot, listen_host="0.0.0.0", metrics=bot.metrics, transcripts=opens)
+
+
+@pytest.fixture
+def fresh(transcripts: Path) -> Starlette:
+    """Nobody has decided about what failed yet."""
+    return served(transcripts)
 
 
 @pytest.fixture(scope="module")
-def app() -> Starlette:
-    bot = asyncio.run(lived())
-    return create_app(bot, listen_host="0.0.0.0", metrics=bot.metrics)
+def app(transcripts: Path) -> Starlette:
+    return served(transcripts)
 
 
 def described(app: Starlette, operation: Operation) -> schemathesis.schemas.APIOperation[Any, Any, Any, Any]:
@@ -132,6 +155,7 @@ def test_every_path_of_the_api_is_described_and_no_other(app: Starlette) -> None
         "/api/schedules/{name}": "/api/schedules/{name:path}",
         **{f"/api/schedules/{{name}}{word}": "/api/schedules/{name:path}" for word in SCHEDULE_VERBS},
         "/api/settings/{name}": "/api/settings/{name:path}",
+        "/api/transcripts/{session}": "/api/transcripts/{session:path}",
         **{f"/api/conversations/{{key}}{word}": "/api/conversations/{key:path}" for word in VERBS},
         "/api/messages/{channel}/{origin_id}": "/api/messages/{id:path}",
     }

@@ -34,6 +34,15 @@ async def refused(bot: SmallBot, answer: httpx2.Response, status: int) -> str:
     return detail
 
 
+async def test_a_channel_may_have_a_path_of_its_own(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/hooks/site", json=HELLO, headers=SIGNED)
+    assert answer.status_code == 202
+    assert await bot.backend.story("site/alice") is not None
+    assert (await client.post("/hooks/site", json=HELLO)).status_code == 401
+    assert (await client.get("/hooks/site")).status_code == 405
+    assert (await client.post("/hooks/other", json=HELLO)).status_code == 404
+
+
 async def test_a_message_is_stored_before_it_is_answered(bot: SmallBot, client: httpx2.AsyncClient) -> None:
     answer = await client.post("/channels/site", json=HELLO, headers=SIGNED)
     assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "duplicates": 0, "rejected": 0})

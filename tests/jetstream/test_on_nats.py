@@ -18,7 +18,8 @@ from tests.sqlite.arrivals import arrival
 from turnlane.backends.base import Backend, open_backend
 from turnlane.backends.nats import NatsBackend
 from turnlane.backends.nats.conversation import ROWS_KEPT_MAX
-from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings
+from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings, TooLarge
+from turnlane.http.answer import status_of
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Delivered, Replied, Reply
 from turnlane.testing.servers import Nats, NatsCluster
@@ -204,8 +205,9 @@ async def test_a_message_that_no_record_can_hold_is_refused_and_its_neighbours_a
     large = arrival("alice", "m-1")
     large = replace(large, message=replace(large.message, text="x" * 2_000_000))
     answers = await asyncio.gather(store.accept([large]), store.accept([arrival("bob", "m-2")]), return_exceptions=True)
-    assert isinstance(answers[0], ValueError)
+    assert isinstance(answers[0], TooLarge)
     assert "max_payload" in str(answers[0])
+    assert status_of(answers[0]) == 413
     assert not isinstance(answers[1], BaseException)
     assert [lane.conversation for lane in await store.lanes()] == ["desk/bob"]
 

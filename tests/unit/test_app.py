@@ -13,7 +13,7 @@ import pytest
 from turnlane import Bot, Message, Reply, Terminal, Turn, Webhook
 from turnlane.agents.echo import Echo
 from turnlane.backends import open_backend
-from turnlane.channels.base import Receive
+from turnlane.channels.base import Heard, Receive
 from turnlane.errors import BackendError, BackendUnavailable, InvalidSettings, NotFound
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.event import EVENTS, Event
@@ -51,7 +51,7 @@ class Radio(Desk):
 
     async def listen(self, receive: Receive) -> None:
         for number, text in enumerate(self.texts):
-            await receive([Message("radio", f"m-{number}", "radio/alice", "alice", text)])
+            await receive(Heard([Message("radio", f"m-{number}", "radio/alice", "alice", text)]))
         if self.fails:
             raise self.fails
 

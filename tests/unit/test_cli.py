@@ -479,9 +479,9 @@ def test_init_writes_settings_that_load_and_never_overwrites(folder: Path) -> No
 def test_everything_that_init_comments_out_loads_when_switched_on(folder: Path) -> None:
     file = folder / "all.toml"
     file.write_text(re.sub(r"(?m)^#(?=\S)", "", TEMPLATE))
-    settings = load(file, {"OPERATOR_TOKEN": "t", "SITE_SECRET": "s", "OPENAI_API_KEY": "k"})
+    settings = load(file, dict.fromkeys(re.findall(r'env = "(\w+)"', TEMPLATE), "x"))
     assert settings.lanes == Lanes()
-    assert set(settings.channels) == {"web", "site"}
+    assert set(settings.channels) == {"web", "site", "slack", "wa"}
     assert set(settings.agents) == {"support", "script", "claude", "gpt"}
     assert settings.operator_token is not None
     assert (settings.budgets.user.tokens, set(settings.prices)) == (200_000, {"gpt-5"})

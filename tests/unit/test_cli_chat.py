@@ -20,7 +20,7 @@ from turnlane.channels.web import Web
 from turnlane.errors import BackendUnavailable
 from turnlane.http.listen import bind
 from turnlane.model.lane import Kind
-from turnlane.model.message import Message
+from turnlane.model.message import Attachment, Message
 from turnlane.model.turn import Replied, Reply
 
 TOKEN = "visitor-token-0123456789"
@@ -269,7 +269,8 @@ class Keyboard:
 
 
 async def test_at_a_keyboard_replies_stand_above_what_is_being_typed(bot: SmallBot, tmp_path: Path) -> None:
-    await bot.say(KEY, "before", f"{TOKEN}/1")
+    file = Attachment("data:text/plain;base64,AAAA", "notes.txt")
+    await bot.receive([Message("web", f"{TOKEN}/1", KEY, TOKEN, "before", (file,))])
     await reply(bot, "an old reply")
     master, slave = pty.openpty()
     async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
@@ -277,6 +278,7 @@ async def test_at_a_keyboard_replies_stand_above_what_is_being_typed(bot: SmallB
         keyboard = Keyboard(master)
         history = await keyboard.sees("› ")
         assert "before" in history
+        assert "[notes.txt]" in history
         assert "an old reply" in history
         keyboard.type("hello\r")
         await eventually(is_said(bot, "before", "hello"), SECONDS_MAX)

@@ -266,6 +266,25 @@ def test_a_lookup_url_where_nobody_answers_is_worth_a_look() -> None:
     assert doctor.says("channel site lookup", "warning", "nobody answers")
 
 
+META = 'kind = "whatsapp_meta"\napp_secret = "a"\nverify_token = "v"'
+WHATSAPP = [META, 'kind = "whapi"\nsecret = "s"', 'kind = "wati"\npasskey = "p"']
+
+
+@pytest.mark.parametrize("channel", WHATSAPP)
+def test_a_platform_is_asked_whether_the_token_works(channel: str) -> None:
+    with served(b"{}") as address:
+        doctor = examine(settings=f'[channels.wa]\n{channel}\ntoken = "t"\nbase_url = "http://{address}"\n')
+    assert doctor.says("channel wa", "ok", "the token works")
+    unheard = f'[channels.wa]\n{channel}\ntoken = "t-1"\nbase_url = "http://127.0.0.1:{unused_port()}"\n'
+    assert examine(settings=unheard).says("channel wa", "warning", "")
+
+
+def test_a_wati_channel_without_token_or_passkey_is_worth_a_look() -> None:
+    doctor = examine(settings='[channels.wa]\nkind = "wati"\n')
+    assert doctor.says("channel wa", "warning", "no token")
+    assert doctor.says("channel wa", "warning", "no passkey")
+
+
 def test_replies_that_are_held_are_counted() -> None:
     async def hold_a_reply() -> None:
         backend = open_backend("sqlite:///turnlane.db")
@@ -335,6 +354,13 @@ def test_a_command_is_looked_for_in_its_own_folder(folder: Path) -> None:
     script.touch(mode=0o755)
     doctor = examine(settings='[agents.a]\nkind = "command"\ncommand = ["./agent.sh"]\ncwd = "bots"\n')
     assert doctor.says("agent a", "ok", "bots/agent.sh")
+
+
+def test_files_that_are_more_than_nats_takes_are_worth_a_look() -> None:
+    settings = 'backend = "nats://127.0.0.1:1"\nbackend_wait = "0s"\n[channels.web]\nkind = "web"\n'
+    assert examine(settings=settings).says("channel web", "ok", "web")
+    doctor = examine(settings=settings + "file_bytes_max = 3000000\n")
+    assert doctor.says("channel web", "warning", "more than NATS takes")
 
 
 def test_a_chat_page_that_is_not_served_is_worth_a_look() -> None:

@@ -151,6 +151,9 @@ def test_what_happened_is_counted_by_channel_and_outcome() -> None:
         Event("turn.dead_lettered", 0, "site/alice"),
         Event("delivery.sent", 0, "site/alice", {"waited_ms": 10}),
         Event("delivery.failed", 0, "site/alice"),
+        Event("delivery.reported", 0, "site/alice", {"state": "read"}),
+        Event("hook.ignored", 0, None, {"channel": "site", "why": "an edit", "count": 3}),
+        Event("hook.aside", 0, None, {"channel": "site", "why": "an unknown type", "body": "{}"}),
         Event("worker.lost", 0),
         REFUSED,
     )
@@ -166,10 +169,12 @@ def test_what_happened_is_counted_by_channel_and_outcome() -> None:
         'turnlane_turn_waited_seconds_sum{channel="site"} 0.04',
         'turnlane_delivery_waited_seconds_count{channel="site"} 1.0',
         'turnlane_hooks_total{channel="site",status="422"} 1.0',
+        'turnlane_hooks_ignored_total{channel="site",why="an edit"} 3.0',
+        'turnlane_hooks_aside_total{channel="site"} 1.0',
         "turnlane_workers_lost_total 1.0",
     ]:
         assert line in told
-    assert not any('outcome="started"' in line for line in told)
+    assert not any('outcome="started"' in line or 'outcome="reported"' in line for line in told)
 
 
 def test_the_store_is_shown_as_it_is_when_asked() -> None:
@@ -220,3 +225,11 @@ def test_the_reference_lists_every_event_as_it_is() -> None:
     documented = {name: (means, re.findall(r"`(\w+)`", facts)) for name, means, facts in table}
     told = {name: text.rpartition(". ") for name, text in EVENTS.items()}
     assert documented == {name: (f"{means}.", facts.split(", ")) for name, (means, _, facts) in told.items()}
+
+
+@pytest.mark.parametrize("format", ["human", "json"])
+def test_what_nobody_could_read_is_in_the_store_and_not_in_the_log(format: str) -> None:
+    aside = Event("hook.aside", 0, None, {"channel": "site", "why": "an unknown type", "body": "my secret"})
+    (line,) = lines(format, aside)
+    assert "my secret" not in line
+    assert "an unknown type" in line

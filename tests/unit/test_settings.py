@@ -210,6 +210,30 @@ def test_a_window_of_any_length_works_by_itself(read: Read) -> None:
     )
 
 
+def test_a_chat_names_the_sites_that_may_have_it(read: Read) -> None:
+    sites = ["https://www.example.com", "http://localhost:8080", "https://*.example.org"]
+    (web,) = read(f"[channels.web]\nkind = 'web'\nsites = {sites}").channels.values()
+    assert isinstance(web, WebChannel)
+    assert list(web.sites) == sites
+
+
+@pytest.mark.parametrize(
+    "site",
+    ["www.example.com", "https://example.com/", "https://a b", "https://x; script-src *", "*", "https://*", "'self'"],
+)
+def test_what_is_no_site_is_refused(read: Read, site: str) -> None:
+    (problem,) = problems_of(read, f'[channels.web]\nkind = "web"\nsites = ["{site}"]')
+    assert "expected a list of sites" in problem
+
+
+def test_signed_visitors_need_a_secret_that_nobody_guesses(read: Read) -> None:
+    (problem,) = problems_of(read, '[channels.web]\nkind = "web"\nvisitors = "signed"')
+    assert "needs a visitor_secret" in problem
+    (problem,) = problems_of(read, '[channels.web]\nkind = "web"\nvisitor_secret = "hunter2"')
+    assert "16 characters" in problem
+    assert "hunter2" not in problem
+
+
 @pytest.mark.parametrize("address", ["localhost:1", "127.0.0.1:0", "127.9.9.9:80", "[::1]:8484"])
 def test_a_loopback_address_needs_no_token(address: str) -> None:
     assert load(None, {}, {"listen": address}).listen.is_loopback
@@ -399,6 +423,16 @@ def test_an_address_that_others_reach_needs_a_token_and_secrets(read: Read, addr
     assert read('[channels.a]\nkind = "webhook"\nsecret = "s"', environ, listen=address).listen == Address(address)
 
 
+@pytest.mark.parametrize(
+    ("channel", "word"), [('kind = "whapi"\ntoken = "t"', "secret"), ('kind = "wati"\ntoken = "t"', "passkey")]
+)
+def test_a_platform_that_signs_nothing_needs_a_word_where_others_reach_it(read: Read, channel: str, word: str) -> None:
+    environ = {"TURNLANE_OPERATOR_TOKEN": "t"}
+    (said,) = problems_of(read, f"[channels.a]\n{channel}", environ, listen="0.0.0.0:80")
+    assert f"[channels.a] {word}: is missing" in said
+    assert read(f'[channels.a]\n{channel}\n{word} = "s"', environ, listen="0.0.0.0:80").channels
+
+
 # Secrets stay secret
 
 
@@ -482,3 +516,15 @@ def test_a_wrong_budget_or_price_is_refused_with_its_place(read: Read, text: str
     with pytest.raises(InvalidSettings) as refused:
         read(text)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["/", "hooks", "/api/x", "/channels/site", "/a//b", "/a b", "/ä", "/embed.js"])
+def test_a_path_that_is_ours_or_none_is_refused(read: Read, path: str) -> None:
+    (problem,) = problems_of(read, f'[channels.site]\nkind = "webhook"\npath = "{path}"')
+    assert "does not begin like one of ours" in problem
+
+
+def test_two_channels_cannot_have_one_path(read: Read) -> None:
+    text = "".join(f'[channels.{name}]\nkind = "webhook"\npath = "/hooks/x"\n' for name in ("a", "b"))
+    (problem,) = problems_of(read, text)
+    assert "[channels.a] path: [channels.b] has the same one" in problem

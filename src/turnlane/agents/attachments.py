@@ -7,7 +7,7 @@ import base64
 import binascii
 import mimetypes
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import PurePosixPath
@@ -27,6 +27,9 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Which models see."""
 TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
 """Which are text, though their type does not begin so."""
+
+Locate = Callable[[str], Awaitable[tuple[str, Mapping[str, str]] | None]]
+"""Where to fetch what an address names, and with which headers. None: as it stands. Raises ConnectionError."""
 
 _PORTS = {"http": 80, "https": 443}
 _CARRIES_OTHERS = (ip_network("64:ff9b::/96"), ip_network("2002::/16"))
@@ -73,7 +76,9 @@ class Attachments:
         total_bytes_max: int = TOTAL_BYTES_MAX,
         timeout: float = FETCH_SECONDS_MAX,
         transcriber: Transcriber | None = None,
+        locate: Locate | None = None,
     ) -> None:
+        self._locate = locate
         self._hosts = frozenset(host.casefold() for host in hosts)
         self._file_bytes_max = file_bytes_max
         self._total_bytes_max = total_bytes_max
@@ -119,6 +124,8 @@ class Attachments:
             if len(data) > most:
                 raise _LeftOut(_too_big(most))
             return media_type, data
+        if located := await self._located(url):
+            return await self._fetched(*located, None, most)
         try:
             async with asyncio.timeout(self._timeout):
                 address = await self._address(url)
@@ -126,7 +133,10 @@ class Attachments:
             raise _LeftOut("its address cannot be read") from None
         except TimeoutError:
             raise _LeftOut("its host cannot be found") from None
-        match await self._outgoing.get(url, headers={}, timeout=self._timeout, at=address, bytes_max=most):
+        return await self._fetched(url, {}, address, most)
+
+    async def _fetched(self, url: str, headers: Mapping[str, str], at: str | None, most: int) -> tuple[str, bytes]:
+        match await self._outgoing.get(url, headers=headers, timeout=self._timeout, at=at, bytes_max=most):
             case Answer(ok=True, complete=True) as answer:
                 return answer.headers.get("content-type", ""), answer.body
             case Answer(ok=True) as answer:
@@ -135,6 +145,16 @@ class Attachments:
                 raise _LeftOut(f"its server answered {status}")
             case NotReached() | Lost():
                 raise _LeftOut("its server did not answer")
+
+    async def _located(self, url: str) -> tuple[str, Mapping[str, str]] | None:
+        """A file of a platform that we are connected to is asked for as the platform wants it, wherever that is."""
+        if self._locate is None:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._locate(url)
+        except (ConnectionError, TimeoutError):
+            raise _LeftOut("its platform did not answer") from None
 
     async def _address(self, url: str) -> str:
         """Where to connect to. _LeftOut unless the operator named the host, and what it stands for may be asked."""

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from turnlane.errors import InvalidSettings
 from turnlane.model.command import Command
-from turnlane.model.delivery import DeliveryState
+from turnlane.model.delivery import DeliveryState, Reported
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
@@ -63,12 +63,14 @@ class Arrival:
     policy: Policy
     command: Command | None = None
     """The message is a chat command: it is obeyed with the accept itself, and no agent sees it."""
+    too_fast: bool = False
+    """Its sender says more than they may: it is stored as refused, and they are told so, once for all in a row."""
 
 
 @value
 class Acceptance:
     verdict: Literal["accepted", "duplicate", "rejected"]
-    """`rejected`: stored as refused, for the mailbox is full and `on_full` says so."""
+    """`rejected`: stored as refused, as the mailbox is full and `on_full` says so, or its sender is too fast."""
     seq: int
     """The message's place in its conversation; of a duplicate, the place of the first one."""
 
@@ -201,7 +203,8 @@ class Backend(Protocol):
         """Whether the holder of this turn may show its answer now, before it is whole. Asked before each showing.
 
         True: the lease is valid, nothing waits in the conversation's outbox, and its holder holds that, too, until the
-        turn ends or something is to be sent, which never waits for this. False: not now; nothing was changed.
+        turn ends or something is to be sent, which never waits for this. Where the account has a rate, each showing is
+        counted. False: not now; nothing was changed.
         """
 
     async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
@@ -213,6 +216,18 @@ class Backend(Protocol):
     async def typing(self, conversation: str) -> bool:
         """The person is typing: what gathers waits for quiet anew, within max wait. False: nothing gathers, and nothing
         was written."""
+
+    async def report(
+        self, conversation: str, place: int, state: Reported, *, receipt: str | None = None, cause: str | None = None
+    ) -> bool:
+        """What the platform says of a delivery after it took it, and never the other way round.
+
+        One that was sent and comes to nothing after all is kept as failed. One that waits to be sent again, as nobody
+        knew whether it arrived, has arrived. False: there is no such delivery, or it says nothing new.
+        """
+
+    async def set_aside(self, channel: str, why: str, body: str) -> None:
+        """Keep something that a platform told and nobody could read, as an event (`hook.aside`)."""
 
     # Steering
 

@@ -13,7 +13,7 @@ from turnlane.backends.transaction import Transaction
 from turnlane.backends.writer import Call, Group, Verb, Writer
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
-from turnlane.model.delivery import DeliveryState
+from turnlane.model.delivery import DeliveryState, Reported
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
@@ -196,6 +196,15 @@ class GroupedBackend:
     async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
         said: Acceptance | None = await self._call(Transaction.say, (message, takes_over))
         return said
+
+    async def report(
+        self, conversation: str, place: int, state: Reported, *, receipt: str | None = None, cause: str | None = None
+    ) -> bool:
+        is_new: bool = await self._call(Transaction.report, (conversation, place, state, receipt, cause))
+        return is_new
+
+    async def set_aside(self, channel: str, why: str, body: str) -> None:
+        await self._call(Transaction.set_aside, (channel, why, body))
 
     async def typing(self, conversation: str) -> bool:
         waits: bool = await self._call(Transaction.typing, (conversation,))

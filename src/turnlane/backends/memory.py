@@ -17,7 +17,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
-from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Settled
+from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Reported, Settled
 from turnlane.model.event import Event, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
@@ -431,6 +431,14 @@ class MemoryBackend:
 
     async def say(self, message: Message, *, takes_over: bool = True) -> Acceptance | None:
         return self._run(lambda t: t.say(message, takes_over))
+
+    async def report(
+        self, conversation: str, place: int, state: Reported, *, receipt: str | None = None, cause: str | None = None
+    ) -> bool:
+        return self._run(lambda t: t.report(conversation, place, state, receipt, cause))
+
+    async def set_aside(self, channel: str, why: str, body: str) -> None:
+        self._run(lambda t: t.set_aside(channel, why, body))
 
     async def typing(self, conversation: str) -> bool:
         return self._run(lambda t: t.typing(conversation))

@@ -11,12 +11,14 @@ from turnlane.model.delivery import Delivery, notice_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.lease import Lease
-from turnlane.model.notice import BUSY, FULL
+from turnlane.model.notice import BUSY, FULL, TOO_FAST
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Reply, Superseded, TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
 
+CAUSES = {FULL: "full", BUSY: "busy", TOO_FAST: "flood"}
+"""Why a message was refused, by what its sender is told."""
 NOUNS = {TURN: "turn", OUT: "delivery", TICK: "tick"}
 
 
@@ -72,7 +74,7 @@ class Record:
     def _refuse(self, lane: Lane, places: Sequence[int], why: str, policy: Policy) -> None:
         first, last = places[0], places[-1]
         self._rows.settle_messages(lane, first, last, "refused")
-        self._note("message.refused", lane.key, first, last, "full" if why is FULL else "busy")
+        self._note("message.refused", lane.key, first, last, CAUSES[why])
         # One notice for all that are refused in a row.
         if self._rows.message_outcome(lane, first - 1) != "refused":
             self._say(lane.key, why, last, policy)

@@ -169,16 +169,16 @@ class Serving:
             taker.lanes.append(lane)
             if competing:
                 self._count(lane)
-            if kind is OUT and lane.policy.send_every_ms and not self._may_follow(lane.policy) and not competing:
+            if kind is OUT and lane.policy.send_every_ms and self.count_one(lane.policy) > now and not competing:
                 return
             if not takers:
                 return
 
-    def _may_follow(self, policy: Policy) -> bool:
-        """One more is sent for the account. Whether another one may be, at the same moment."""
+    def count_one(self, policy: Policy) -> int:
+        """One more is sent for the account, or shown. Returns when another one may be."""
         again_at = policy.sends_again_at(self._rows.holds().get(policy.tenant, 0), self._now)
         self._rows.save_hold(policy.tenant, again_at)
-        return again_at <= self._now
+        return again_at
 
     def _end_the_pause(self, lane: Lane) -> None:
         """Its time is over, and something waits."""

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Literal
 
 from turnlane.backends.record import Record
+from turnlane.model.delivery import Reported
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.policy import OnBusy
 from turnlane.model.turn import Superseded
-from turnlane.model.view import TurnView
+from turnlane.model.view import DeliveryView, TurnView
 
 SKIPPED = "skipped by an operator"
 DROPPED = "dropped by an operator"
@@ -158,6 +159,38 @@ class Steering(Record):
         if lane is not None and lane.rare.gone is not None:
             lane.rare = replace(lane.rare, gone=None)
             self._rows.save_lane(lane)
+
+    def report(self, conversation: str, place: int, state: Reported, receipt: str | None, cause: str | None) -> bool:
+        lane = self._rows.lane(OUT, conversation)
+        found = None if lane is None else self._rows.delivery(lane, place)
+        if lane is None or found is None:
+            return False
+        if found.state == "queued":
+            return self._find_it_sent(lane, found, state, receipt)
+        if found.state != "sent" or state == "sent":
+            return False
+        if state == "failed":
+            self._rows.close_delivery(lane, place, "failed", cause)
+            self._note("delivery.failed", conversation, place, found.attempt, cause)
+        else:
+            self._note("delivery.reported", conversation, found.id, place, state)
+        return True
+
+    def _find_it_sent(self, lane: Lane, found: DeliveryView, state: Reported, receipt: str | None) -> bool:
+        """It waits for its next attempt, in doubt whether the last one arrived. While somebody sends it, they know."""
+        is_open = found.seq == lane.claim_seq and lane.has_open_batch and lane.owner is None
+        if state == "failed" or not is_open:
+            return False
+        self._rows.settle_delivery(lane, "sent", receipt=receipt)
+        place = (found.id, found.seq, found.turn)
+        self._note("delivery.sent", lane.key, *place, lane.attempt, receipt, self._now - found.queued_at)
+        self.unpark(lane.key, OUT)
+        self._complete(lane)
+        self._rows.save_lane(lane)
+        return True
+
+    def set_aside(self, channel: str, why: str, body: str) -> None:
+        self._note("hook.aside", None, channel, why, body)
 
     def drop(self, conversation: str, place: int) -> bool:
         lane = self._rows.lane(OUT, conversation)

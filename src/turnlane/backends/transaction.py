@@ -24,7 +24,18 @@ from turnlane.model.lane import NOTHING_RARE, OUT, TICK, TURN, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, channel_of
-from turnlane.model.notice import CLOSED, FULL, NEW, NOTHING_TO_STOP, PAUSED, RESUMED, STOPPED, status, usage
+from turnlane.model.notice import (
+    CLOSED,
+    FULL,
+    NEW,
+    NOTHING_TO_STOP,
+    PAUSED,
+    RESUMED,
+    STOPPED,
+    TOO_FAST,
+    status,
+    usage,
+)
 from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.session import Session
@@ -129,9 +140,13 @@ class Transaction(Scheduling, TakingOver, Asking):
     # Accept
 
     def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
-        return [self._accept(arrival.message, arrival.policy, arrival.command) for arrival in arrivals]
+        return [
+            self._accept(arrival.message, arrival.policy, arrival.command, arrival.too_fast) for arrival in arrivals
+        ]
 
-    def _accept(self, message: Message, policy: Policy, command: Command | None) -> Acceptance:
+    def _accept(
+        self, message: Message, policy: Policy, command: Command | None = None, too_fast: bool = False
+    ) -> Acceptance:
         seen = self._rows.origin(message.channel, message.origin_id)
         if seen is not None:
             self._note("message.duplicate", message.conversation, message.id)
@@ -144,8 +159,8 @@ class Transaction(Scheduling, TakingOver, Asking):
             accepted = self._accept_otherwise(lane, message, policy)
             if accepted is not None:
                 return accepted
-        if policy.on_full == "reject" and lane.pending >= policy.max_pending:
-            return self._refuse_at_the_door(lane, message, policy)
+        if too_fast or (policy.on_full == "reject" and lane.pending >= policy.max_pending):
+            return self._refuse_at_the_door(lane, message, policy, TOO_FAST if too_fast else FULL)
         if message.sender != lane.user:
             lane.speaks(message.sender)
         seq = lane.arrive(policy, self._now)
@@ -226,11 +241,11 @@ class Transaction(Scheduling, TakingOver, Asking):
             case "usage":
                 return usage(self._rows.session(lane, lane.policy.agent))
 
-    def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy) -> Acceptance:
+    def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy, why: str) -> Acceptance:
         seq = lane.arrive_settled()
         self._rows.save_lane(lane)
         self._rows.add_message(lane, message.stored(seq, self._now))
-        self._refuse(lane, [seq], FULL, policy)
+        self._refuse(lane, [seq], why, policy)
         return Acceptance("rejected", seq)
 
     def _overflow(self, lane: Lane, pending: int, policy: Policy) -> None:
@@ -446,14 +461,16 @@ class Transaction(Scheduling, TakingOver, Asking):
             lane.advance()
             taker.lanes.append(lane)
         else:
-            lane.complete(self._now)
+            lane.complete(self._now, lane.policy.send_pause_ms)
 
     def _may_go_on(self, lane: Lane, policy: Policy) -> bool:
-        """Not if the account is held; nor if it has a rate: another conversation may be more urgent, so all queue."""
+        """Not if the account is held, or rests; nor if it has a rate: another may be more urgent, so all queue."""
         pauses = self._limits.pauses
         if lane.paused or not lane.waiting or (pauses is not None and pauses.stop(OUT, policy.queue)):
             return False
-        return not policy.send_every_ms and self._rows.holds().get(policy.tenant, 0) <= self._now
+        if policy.send_every_ms or policy.send_pause_ms:
+            return False
+        return self._rows.holds().get(policy.tenant, 0) <= self._now
 
     def _lose_touch(self, out: Lane, cause: str) -> None:
         """The turn lane remembers it: there it costs nothing to ask where something is said, or somebody writes."""
@@ -542,12 +559,14 @@ class Transaction(Scheduling, TakingOver, Asking):
         if out.owner is None and not (out.pending or out.paused or out.parked):
             out.show(lease.worker, lease.epoch, self._now)
             self._rows.save_lane(out)
-        return out.rare.shows == lease.epoch and not out.paused
+        may_show = out.rare.shows == lease.epoch and not out.paused
+        if may_show and lane.policy.send_every_ms:
+            self._serving.count_one(lane.policy)
+        return may_show
 
     def _may_be_seen(self, lane: Lane) -> bool:
-        """Not by somebody who is gone, nor where the platform counts what is sent, or asked for patience."""
-        held_until = self._rows.holds().get(lane.policy.tenant, 0)
-        return lane.rare.gone is None and not lane.policy.send_every_ms and held_until <= self._now
+        """Not by somebody who is gone, nor where the platform asked for patience, or has taken its share by now."""
+        return lane.rare.gone is None and self._rows.holds().get(lane.policy.tenant, 0) <= self._now
 
     def _may_claim(self, worker: str) -> bool:
         row = self._rows.worker(worker)

@@ -7,9 +7,10 @@ brings (model/delivery.py); what it raises is a bug and is judged like an unknow
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
-from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent
+from turnlane.model.delivery import Delivery, NotSent, Reported, SendResult, Sent
 from turnlane.model.message import Message
 from turnlane.model.person import Person
 from turnlane.model.value import value
@@ -24,8 +25,69 @@ class Received:
     rejected: int = 0
 
 
-Receive = Callable[[Sequence[Message]], Awaitable[Received]]
-"""Store the messages. Returns only after they are durable; raises BackendUnavailable with nothing half stored."""
+@value
+class Hook:
+    """One request of a platform, as it came."""
+
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case."""
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@value
+class Status:
+    """What a platform tells of a delivery after it took it. Known by our id, where it repeats that, else by its own."""
+
+    conversation: str
+    state: Reported
+    delivery: str | None = None
+    receipt: str | None = None
+    cause: str | None = None
+
+
+@value
+class Reaction:
+    """Somebody put a sign to something of ours, which the platform names by its own id. It may be an answer."""
+
+    conversation: str
+    receipt: str
+    sign: str
+    """The emoji itself."""
+    sender: str
+    origin_id: str
+
+
+@value
+class Aside:
+    """Something a platform said that nobody here can read. Kept for an operator to look at."""
+
+    why: str
+    body: str
+
+
+@value
+class Heard:
+    """What a platform told us at one time, read and verified, and not yet stored."""
+
+    messages: Sequence[Message] = ()
+    overheard: Sequence[Message] = ()
+    """Said in a room, but not to us: a message only where a conversation is under way already."""
+    typing: Sequence[str] = ()
+    """Conversations in which somebody is typing."""
+    statuses: Sequence[Status] = ()
+    reactions: Sequence[Reaction] = ()
+    ignored: Sequence[str] = ()
+    """Why something is not a message to us, once for each; a few fixed texts, so that they can be counted."""
+    asides: Sequence[Aside] = ()
+    answer: str | None = None
+    """What the platform wants to hear word for word, as a proof that we are here. None: only that it was stored."""
+    when_stored: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    """Called once the messages are durable, if any of them is new: nobody is told so before."""
+
+
+Receive = Callable[[Heard], Awaitable[Received]]
+"""Store what was heard. Returns only once it is durable; raises BackendUnavailable, and then it may be told again."""
 
 
 class Channel(Protocol):
@@ -60,20 +122,21 @@ class HookChannel(Channel, Protocol):
     def secured(self) -> bool:
         """False: anybody may post, so it is served on loopback only."""
 
-    def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
-        """Verify and read one request (header names in lower case). Stores nothing.
+    async def hear(self, hook: Hook) -> Heard:
+        """Verify and read one request. Stores nothing, and takes no longer than a look at the platform may take.
 
-        Raises Unauthorized for a wrong or missing secret, UnsupportedMediaType, InvalidBody for what is not JSON, and
-        InvalidMessage for JSON of the wrong shape.
+        Raises Unauthorized for a wrong or missing secret, UnsupportedMediaType, InvalidBody for what cannot be read at
+        all, and InvalidMessage for the wrong shape, where the other side can do something about it. What a platform
+        sends that nobody here knows is an `Aside`: refused, it would only be sent again.
         """
 
 
 @runtime_checkable
-class TypingChannel(HookChannel, Protocol):
-    """A hook channel whose platform tells when a person is typing."""
+class HandshakingChannel(HookChannel, Protocol):
+    """A hook channel whose platform asks by GET, before it posts anything, whether we are who it looks for."""
 
-    def typing(self, body: bytes) -> Sequence[str]:
-        """The conversations in which somebody is typing, by a request that `parse` has verified and found in order."""
+    def handshake(self, query: Mapping[str, str]) -> str:
+        """What to answer, word for word. Raises Unauthorized."""
 
 
 @runtime_checkable
@@ -92,7 +155,9 @@ class StreamingChannel(Channel, Protocol):
         """What there is of the turn's answer by now; it takes the place of what was shown of that turn before.
 
         None: nothing of it is shown any more. The answer itself comes through `send`, whole, and never depends on what
-        was shown; a turn that is run again is shown from the beginning. What this raises is told once, and that is all.
+        was shown; a turn that is run again is shown from the beginning, after a None for what an earlier run may have
+        left. What this raises is told once, and that is all. A channel with an attribute `show_seconds` is not shown
+        more often than that.
         """
 
 
@@ -105,4 +170,43 @@ class LookingChannel(Channel, Protocol):
 
         Asked before a delivery is sent again whose last sending nobody knows the end of; on NotSent it is sent at once.
         Raise if the platform cannot be asked just now: it is asked again later, and nothing is sent until then.
+        """
+
+
+@runtime_checkable
+class SplittingChannel(Channel, Protocol):
+    """A channel whose platform takes only so much in one message."""
+
+    def parts(self, text: str) -> Sequence[str]:
+        """The text, in as many pieces as it takes; each is a delivery of its own. Never empty, and never fails."""
+
+
+@runtime_checkable
+class IndicatingChannel(Channel, Protocol):
+    """A channel that can show that somebody is at work on an answer."""
+
+    @property
+    def indicated_seconds(self) -> float:
+        """How long an indication lasts by itself; while the turn runs it is shown again as often."""
+
+    async def indicate(self, conversation: str, latest: str) -> None:
+        """Somebody works on what was said last, known by its origin id. Not waited for; what it raises is told once."""
+
+
+@value
+class FileAt:
+    """Where a file of a platform can be fetched, and what must be said for it."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@runtime_checkable
+class FileChannel(Channel, Protocol):
+    """A channel whose platform gives its files only to us."""
+
+    async def file(self, url: str) -> FileAt | None:
+        """How to fetch what an attachment of this channel names. None: it is not a file of this platform.
+
+        Raises ConnectionError if the platform cannot tell.
         """

@@ -47,8 +47,7 @@ class Secret:
         }
 
     def _bears_it(self, authorization: str) -> bool:
-        scheme, _, credentials = authorization.partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(_bytes(credentials.strip()), self._bearer)
+        return compare_digest(_bytes(_credentials(authorization)), self._bearer)
 
     def _check_signature(self, headers: Mapping[str, str], body: bytes, now: int) -> None:
         # Only the package's signing is used: its `verify` reads the machine's clock and breaks on malformed headers.
@@ -63,6 +62,24 @@ class Secret:
 
     def _signature(self, message_id: str, seconds: int, text: str) -> str:
         return self._signer.sign(message_id, datetime.fromtimestamp(seconds, UTC), text)
+
+
+class SharedWord:
+    """A word that the other side shows with each request, wherever it has a place for one. Never in a repr."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word.encode()
+
+    def check(self, *places: str) -> None:
+        """Raise Unauthorized unless it stands in one of these: a parameter, a header, with or without `Bearer`."""
+        shown = [_bytes(place) for place in places] + [_bytes(_credentials(place)) for place in places]
+        if not any(compare_digest(each, self._word) for each in shown):
+            raise Unauthorized("the secret is missing or wrong; send the one that the settings of the channel name")
+
+
+def _credentials(header: str) -> str:
+    scheme, _, credentials = header.partition(" ")
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def _key(secret: str) -> bytes:

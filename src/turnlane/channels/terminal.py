@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TextIO
 
-from turnlane.channels.base import Receive
+from turnlane.channels.base import Heard, Receive
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendUnavailable
 from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent, in_words
@@ -83,7 +83,7 @@ class Terminal:
 
     async def _hand_in(self, line: str, receive: Receive) -> None:
         try:
-            await receive([self._message(line)])
+            await receive(Heard([self._message(line)]))
         except BackendUnavailable as error:
             self._write(f"(not stored, please say it again: {error})\n")
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from turnlane.channels.base import Heard, Hook
 from turnlane.channels.incoming import check_name, check_text, decode_json, typing_in, without_typing
 from turnlane.channels.secret import Secret
 from turnlane.clock import Clock, SystemClock
@@ -105,6 +106,9 @@ class Webhook:
     @property
     def secured(self) -> bool:
         return self._secret is not None
+
+    async def hear(self, hook: Hook) -> Heard:
+        return Heard(self.parse(hook.headers, hook.body), typing=self.typing(hook.body))
 
     def parse(self, headers: Mapping[str, str], body: bytes) -> Sequence[Message]:
         """All messages of the request, or an error: one bad message refuses the whole list."""

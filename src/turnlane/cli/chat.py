@@ -281,7 +281,7 @@ class Talk:
 
     async def _history(self) -> Any:
         try:
-            answer = await self._client.get(f"{self._path}/{self._place.token}/history")
+            answer = await self._client.get(f"{self._path}/{self._place.token}/history", params={"files": "no"})
         except UNREACHED:
             raise Failed(
                 f"no server answers on {self._place.server}; start one with `turnlane run`, "
@@ -362,7 +362,8 @@ class Talk:
         is_bot = line["from"] == "bot"
         at = "" if not self._screen.live else f"{datetime.fromisoformat(line['at']).astimezone():%H:%M} "
         who = "person" if line.get("kind") == "operator" else "bot" if is_bot else "you"
-        self._screen.said(at + who, line["text"], "green" if is_bot else "cyan")
+        files = [f"[{file['name']}]" for file in line.get("attachments", ())]
+        self._screen.said(at + who, "\n".join([*filter(None, [line["text"]]), *files]), "green" if is_bot else "cyan")
         for id_ in line.get("in_reply_to", ()):
             self._unanswered.pop(id_, None)
         self._moved.set()

@@ -19,7 +19,6 @@ from typing import Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from turnlane.agents.openai import agent as build_agent
-from turnlane.app import openai_options
 from turnlane.backends import Backend, open_backend
 from turnlane.cli.common import file_of, workers_live
 from turnlane.cli.migrate import schema_version
@@ -28,14 +27,20 @@ from turnlane.clock import Clock, SystemClock
 from turnlane.errors import AgentError, AgentRefused, BackendError, InvalidSettings
 from turnlane.live_settings import LiveSettings
 from turnlane.model.lane import Kind
+from turnlane.parts import openai_options, slack_options, whatsapp_channel
 from turnlane.settings import (
     ClaudeCodeAgent,
     CommandAgent,
     HttpAgent,
     OpenAIAgent,
     Settings,
+    SlackChannel,
+    WatiChannel,
     WebChannel,
     WebhookChannel,
+    WhapiChannel,
+    WhatsAppMetaChannel,
+    missing_word,
     variables,
     without_password,
 )
@@ -333,14 +338,74 @@ async def channels(settings: Settings) -> AsyncIterator[Finding]:
                 if channel.lookup_url is not None:
                     step = "a reply that may have arrived waits until it can be looked up; start it"
                     yield await _reachable(f"{check} lookup", channel.lookup_url, step)
+            case WhatsAppMetaChannel() | WhapiChannel() | WatiChannel():
+                yield await _whatsapp(check, name, channel)
             case WebChannel(public=False) if not settings.listen.is_loopback:
                 step = f"set public = true in [channels.{name}] if everybody may chat"
                 yield Finding(check, "warning", f"the chat page is not served on {settings.listen}", step)
+            case WebChannel(file_bytes_max=most) if most > WebChannel().file_bytes_max and _is_nats(settings.backend):
+                step = f"let the server's max_payload be {most * 3 // 2} or more, or leave file_bytes_max out"
+                yield Finding(check, "warning", "a message with its files may be more than NATS takes", step)
+            case SlackChannel():
+                async for finding in _slack(check, name, channel):
+                    yield finding
             case _:
                 yield Finding(check, "ok", channel.kind)
-        if isinstance(channel, WebhookChannel) and channel.secret is None:
-            step = f"set secret in [channels.{name}]"
-            yield Finding(check, "warning", "has no secret: every program on this machine may post", step)
+        if (word := missing_word(channel)) is not None:
+            step = f"set {word} in [channels.{name}]"
+            yield Finding(check, "warning", f"has no {word}: every program on this machine may post", step)
+
+
+def _is_nats(backend: str) -> bool:
+    return backend.partition("://")[0] in {"nats", "tls"}
+
+
+async def _whatsapp(check: str, name: str, settings: WhatsAppMetaChannel | WhapiChannel | WatiChannel) -> Finding:
+    """Asked who we are, which sends nothing."""
+    if isinstance(settings, WatiChannel) and settings.token is None:
+        return Finding(check, "warning", "has no token, so no reply can leave", f"set token in [channels.{name}]")
+    from turnlane.channels.whatsapp import TokenRefused
+
+    channel = whatsapp_channel(name, settings, SystemClock())
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX * 2):
+            return Finding(check, "ok", f"{settings.kind}, {await channel.who_we_are()}")
+    except TokenRefused as error:
+        return Finding(check, "broken", str(error), f"renew token in [channels.{name}]")
+    except (ConnectionError, TimeoutError) as error:
+        step = "replies wait and are tried again meanwhile; mend it, then ask again"
+        return Finding(check, "warning", str(error) or "the platform does not answer in time", step)
+    finally:
+        await channel.close()
+
+
+async def _slack(check: str, name: str, channel: SlackChannel) -> AsyncIterator[Finding]:
+    try:
+        from turnlane.channels.slack.api import Said, cause
+        from turnlane.channels.slack.rights import Rights, rights_of, socket_trouble
+    except ModuleNotFoundError as error:
+        yield Finding(check, "broken", f"the package {error.name} is not there", "pip install 'turnlane[slack]'")
+        return
+    options = slack_options(channel)
+    for team, rights in (await rights_of(options)).items():
+        if not isinstance(rights, Rights):
+            if not isinstance(rights, Said):
+                yield Finding(check, "warning", cause(rights), "replies wait meanwhile; look at the network")
+                return
+            key = f"tokens.{team}" if team else "token"
+            yield Finding(
+                check, "broken", f"{key}: {cause(rights)}", "copy the token anew from the app's page in Slack"
+            )
+            continue
+        yield Finding(check, "ok", f"is @{rights.bot} in {rights.workspace}")
+        if rights.missing:
+            missed = ", ".join(f"{scope} ({without})" for scope, without in rights.missing.items())
+            step = "add what you want of it under OAuth & Permissions, and install the app again"
+            status: Literal["broken", "warning"] = "broken" if "chat:write" in rights.missing else "warning"
+            yield Finding(check, status, f"lacks the scopes {missed}", step)
+    if trouble := await socket_trouble(options):
+        step = f"switch Socket Mode on, and copy app_token of [channels.{name}] anew (scope connections:write)"
+        yield Finding(check, "broken", f"no socket can be opened: {cause(trouble)}", step)
 
 
 async def agents(settings: Settings) -> AsyncIterator[Finding]:

@@ -50,6 +50,8 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 
 #[channels.web]
 #kind = "web"
+#public = true                      # others may chat, too
+#sites = ["https://www.example.com"]    # on whose pages, by <script src=".../embed.js" async></script>
 
 #[channels.site]
 #kind = "webhook"                   # others post to /channels/site
@@ -57,6 +59,17 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #reply_url = "http://127.0.0.1:9000/replies"
 #lookup_url = "http://127.0.0.1:9000/replies"    # asked what became of a reply that may have arrived
 #rate = "20/m"                                     # of all processes together; what is too soon waits its turn
+
+#[channels.slack]
+#kind = "slack"                     # docs/how-to/slack.md
+#token = { env = "SLACK_BOT_TOKEN" }
+#app_token = { env = "SLACK_APP_TOKEN" }           # Socket Mode; or signing_secret, if Slack posts to /channels/slack
+
+#[channels.wa]
+#kind = "whatsapp_meta"             # or "whapi", "wati": docs/how-to/whatsapp.md
+#token = { env = "WA_TOKEN" }
+#app_secret = { env = "WA_APP_SECRET" }
+#verify_token = { env = "WA_VERIFY" }
 
 # Agents: who answers. Without any it is an echo.
 
@@ -87,6 +100,14 @@ dedupe_for = "30d"                  # how long a message that comes again is rec
 #[[routes]]
 #channel = "web"
 #agent = "script"
+
+#[[routes]]
+#channel = "slack"
+#agent = "gpt"
+
+#[[routes]]
+#channel = "wa"
+#agent = "support"
 
 # Money: what a million tokens cost, and how much may be spent. Past that a message waits; `turnlane usage` shows it.
 

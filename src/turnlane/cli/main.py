@@ -28,9 +28,11 @@ VERBS = {
     "outbox": "What is to be sent, was sent, or could not be.",
     "usage": "What turns have used, in tokens and money.",
     "sessions": "What agents remember of conversations.",
+    "transcripts": "What was said in Claude Code: list, search, export.",
     "workers": "List workers and the machines they run on.",
     "schedules": "What is said by the clock, and when next.",
     "settings": "What is in force, and from where; changed while it runs.",
+    "hook": "Keep what Claude Code's sessions say.",
     "answer": "Answer the question of a turn, in the person's place.",
     "pause": "Start no more turns in a conversation.",
     "resume": "Let a paused or parked conversation go on.",
@@ -44,6 +46,8 @@ VERBS = {
     "bench": "Measure the engine against the limit of its store.",
 }
 """Each verb is `turnlane.cli.<verb>:command`. The sentences stand here so that --help imports none of them."""
+MODULES = {"hook": "hook_settings"}
+"""But this one: hook.py is what Claude Code calls, and knows nothing of command lines."""
 
 EXIT_NOT_THERE = 1
 EXIT_USAGE = 2
@@ -71,7 +75,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in VERBS:
             return None
-        command: click.Command = import_module(f"turnlane.cli.{name}").command
+        command: click.Command = import_module(f"turnlane.cli.{MODULES.get(name, name)}").command
         return command
 
     def resolve_command(

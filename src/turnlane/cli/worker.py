@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import click
 
-from turnlane.cli.common import Given, runs
+from turnlane.cli.common import Given, milliseconds, runs
 
 
 @click.command()
+@click.option(
+    "--until-idle", callback=milliseconds, metavar="DURATION", help="End by itself once nothing was to do for so long."
+)
 @runs
-def command(given: Given) -> None:
+def command(given: Given, until_idle: int | None) -> None:
     """A worker alone: runs turns and sends replies for whatever was stored. Start as many as you like."""
     settings = given.load()
     from turnlane.app import Bot
 
-    Bot.from_settings(settings).run(serve=False)
+    Bot.from_settings(settings).run(serve=False, until_idle=None if until_idle is None else until_idle / 1000)

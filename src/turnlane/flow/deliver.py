@@ -96,9 +96,8 @@ def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:
     match result:
         case Sent(receipt):
             return Delivered(receipt)
-        case NotSent(cause, retry_after) if retry_after is not None:
-            # What the platform asks of one sending it means for the whole account.
-            return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, holds_account=True)
+        case NotSent(cause, retry_after, whole_account) if retry_after is not None:
+            return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, holds_account=whole_account)
         case NotSent(cause):
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause)
         case Unknown(cause):

@@ -20,14 +20,29 @@ ONE: Mapping[str, Received] = {
 }
 
 
+TooFast = Callable[[Message], bool]
+"""Whether its sender says more than they may; counts the message, if not."""
+
+
 async def receive(
-    messages: Sequence[Message], *, backend: Backend, policy_for: PolicyFor, commands: Commands = NO_COMMANDS
+    messages: Sequence[Message],
+    *,
+    backend: Backend,
+    policy_for: PolicyFor,
+    commands: Commands = NO_COMMANDS,
+    too_fast: TooFast | None = None,
 ) -> Received:
     """Store the messages. When this returns they are ours, and the platform may be told so."""
     if not messages:
         return Received()
     arrivals = [
-        Arrival(message, policy_for(message.channel), command_in(message.text, commands)) for message in messages
+        Arrival(
+            message,
+            policy_for(message.channel),
+            command_in(message.text, commands),
+            too_fast is not None and too_fast(message),
+        )
+        for message in messages
     ]
     acceptances = await backend.accept(arrivals)
     if len(acceptances) == 1:

@@ -12,6 +12,7 @@ from turnlane.clock import Clock
 from turnlane.errors import AgentError, BackendUnavailable, Throttled
 from turnlane.flow.remember import Memory, Remembered
 from turnlane.flow.spending import Spending
+from turnlane.flow.split import Splitter
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
 from turnlane.model.person import Person
@@ -31,6 +32,7 @@ async def run_turn(
     clock: Clock,
     spending: Spending,
     memory: Memory,
+    splitter: Splitter,
     people: Profiles | None = None,
 ) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
@@ -44,6 +46,7 @@ async def run_turn(
         remembered = await memory.session_for(lease, agent)
         person = await people.of(channel_of(lease.key), lease.user) if people and lease.user else None
         reply = checked(await agent.respond(turn_of(lease, stage, remembered, person)))
+        reply = splitter.split(reply, channel_of(lease.key))
         return Replied(spending.priced(reply if remembered.anew is None else _anew(reply, remembered.anew)))
     except BackendUnavailable as error:
         return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)

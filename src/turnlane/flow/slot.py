@@ -15,6 +15,7 @@ from turnlane.errors import BackendUnavailable, Throttled, WorkerLost
 from turnlane.flow.ask import Asker
 from turnlane.flow.past import past, was_begun
 from turnlane.flow.run_turn import cause_of
+from turnlane.flow.split import Splitter
 from turnlane.flow.stream import Stream, Streams
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -64,6 +65,7 @@ class Slot:
         is_ours: Callable[[Lease], bool],
         on_lost: Callable[[str], None],
         streams: Streams,
+        splitter: Splitter,
     ) -> None:
         self.kind = kind
         self.lease: Lease | None = None
@@ -75,6 +77,7 @@ class Slot:
         self._is_ours = is_ours
         self._on_lost = on_lost
         self._streams = streams
+        self._splitter = splitter
         self._stream: Stream | None = None
         """Of the present run, once its agent shows something."""
         self._asker: Asker | None = None
@@ -121,6 +124,8 @@ class Slot:
         lease = self._lease_of(turn)
         if lease is None:
             raise RuntimeError("nobody can be asked any more: this run of the turn is over")
+        if not self._splitter.fits(text, turn.channel):
+            raise ValueError("a question is one message, and this is longer than the platform takes; shorten it")
         if self._asker is None:
             self._asker = Asker(lease, self, self._backend, self._clock)
         return await self._asker.ask(text, options, timeout, number)
@@ -166,6 +171,10 @@ class Slot:
         if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
             return None
         return lease
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        return self._time_left is not None
 
     @property
     def is_seen(self) -> bool:
@@ -280,6 +289,8 @@ class Slot:
         self._abandoned = False
         self._was_told()  # an agent may have swallowed the cancellation of an earlier run
         # The answer to a claim may come late, after the worker had to start over under another id.
+        if lease.attempt > 1:
+            await self._streams.clean_up(lease)
         outcome = await self._outcome(lease) if self._is_ours(lease) else None
         if self._stream is not None:
             await self._stream.end()

@@ -9,6 +9,7 @@ from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel, StreamingChannel
 from turnlane.errors import BackendUnavailable
 from turnlane.flow.run_turn import cause_of, was_cancelled
+from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import channel_of
 
@@ -47,6 +48,13 @@ class Streams:
     def begin(self, lease: Lease) -> Stream:
         return Stream(self, self._channels[channel_of(lease.key)], lease)
 
+    async def clean_up(self, lease: Lease) -> None:
+        """Take away what an earlier run of the turn has left, if its process ended before it could."""
+        if lease.kind is Kind.TURN and self.can_show(channel_of(lease.key)):
+            stream = self.begin(lease)
+            stream.shown = True
+            await stream.end()
+
 
 class Stream:
     """What is seen of one run before its commit: the latest of what the agent showed, as often as is worth looking.
@@ -65,6 +73,7 @@ class Stream:
         self._fresh = asyncio.Event()
         self._speaking = asyncio.Lock()
         self._failed = False
+        self._every: float = getattr(channel, "show_seconds", SHOW_SECONDS)
         self._task = asyncio.create_task(self._follow(), name="turnlane-stream")
 
     def show(self, text: str) -> None:
@@ -91,7 +100,7 @@ class Stream:
                     await self._put(_showable(self._text))
                 else:
                     self._fresh.set()
-            await asyncio.sleep(SHOW_SECONDS if may_show else LOOK_SECONDS)
+            await asyncio.sleep(self._every if may_show else LOOK_SECONDS)
 
     async def _may_show(self) -> bool:
         try:

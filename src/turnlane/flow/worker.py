@@ -14,11 +14,13 @@ from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
+from turnlane.flow.indicate import Indicator
 from turnlane.flow.remember import Memory
 from turnlane.flow.run_turn import late_turn, run_turn, turn_seconds_max
 from turnlane.flow.schedule import late_tick, tick, tick_seconds_max
 from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
 from turnlane.flow.spending import Spending
+from turnlane.flow.split import Splitter
 from turnlane.flow.stream import Streams
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
@@ -74,22 +76,22 @@ class Worker:
         self._trouble_since: float | None = None
         self._id: str | None = None
         self._former_id: str | None = None
-        self._trusted = asyncio.Event()
-        self._beat_now = asyncio.Event()
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._confirmed = 0.0
-        self._awake_at = 0.0
-        self._may_reap_from = 0.0
-        spending = spending or Spending(backend=backend, clock=clock)
-        memory = memory or Memory(clock=clock, emit=emit)
-        run = partial(run_turn, agents=agents, clock=clock, spending=spending, memory=memory, people=people)
-        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock), activity.note if activity else None)
-        send = Work(
-            partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours),
-            send_seconds_max,
-            partial(late_delivery, clock=clock),
+        self._trusted, self._beat_now = asyncio.Event(), asyncio.Event()
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._confirmed = self._awake_at = self._may_reap_from = 0.0
+        splitter = Splitter(channels)
+        run = partial(
+            run_turn,
+            agents=agents,
+            clock=clock,
+            spending=spending or Spending(backend=backend, clock=clock),
+            memory=memory or Memory(clock=clock, emit=emit),
+            splitter=splitter,
+            people=people,
         )
+        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock), activity.note if activity else None)
+        sends = partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours)
+        send = Work(sends, send_seconds_max, partial(late_delivery, clock=clock))
         new_slot = partial(
             Slot,
             backend=backend,
@@ -98,8 +100,9 @@ class Worker:
             is_ours=self._is_ours,
             on_lost=self._on_lost,
             streams=self._streams(channels),
+            splitter=splitter,
         )
-        self._agents = agents
+        self._agents, self._channels = agents, channels
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
         self._tick_slot = new_slot(Kind.TICK, work=Work(tick, tick_seconds_max, late_tick))
@@ -140,7 +143,9 @@ class Worker:
             on_failure=partial(self._tell_of_a_failure, "steering.failed"),
         )
         attending = asyncio.create_task(attendant.attend(lambda: self._id), name="turnlane-attendant")
-        parts = (keeper, housekeeper, watcher, attending, *turns, *sends)
+        indicator = Indicator(channels=self._channels, slots=self._turn_slots, clock=self._clock, emit=self._emit)
+        indicating = asyncio.create_task(indicator.run(), name="turnlane-indicator")
+        parts = (keeper, housekeeper, watcher, attending, indicating, *turns, *sends)
         try:
             await self._stopped(parts)
             await self._drain(turns, sends)

@@ -15,6 +15,7 @@ from turnlane.errors import (
     InvalidInput,
     InvalidMessage,
     NotFound,
+    TooLarge,
     TurnlaneError,
     Unauthorized,
     UnsupportedMediaType,
@@ -27,6 +28,7 @@ PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 _STATUS: Mapping[type[TurnlaneError], HTTPStatus] = {
     InvalidBody: HTTPStatus.BAD_REQUEST,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     InvalidMessage: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     InvalidInput: HTTPStatus.BAD_REQUEST,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from turnlane.backends.base import Backend
-from turnlane.channels.base import Channel, Received
+from turnlane.channels.base import Channel, Heard, Received
 from turnlane.clock import Clock
 from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
@@ -31,6 +31,10 @@ class Bot(Protocol):
     def operator_token(self) -> str | None: ...
 
     @property
+    def paths(self) -> Mapping[str, str]:
+        """Of channels that take web hooks at a path of their own: their names."""
+
+    @property
     def update_user_secret(self) -> str | None: ...
 
     @property
@@ -44,6 +48,9 @@ class Bot(Protocol):
 
     def emit(self, event: Event) -> None:
         """Tell this process's listeners a fact that is not in the store."""
+
+    async def hear(self, channel: str, heard: Heard) -> Received:
+        """Take in what a platform told. Returns only after it is durable; raises BackendUnavailable."""
 
     async def receive(self, messages: Sequence[Message]) -> Received:
         """Store the messages. Returns only after they are durable; raises BackendUnavailable."""

@@ -31,6 +31,8 @@ from turnlane.model.view import (
     TurnView,
     WorkerView,
 )
+from turnlane.transcripts.entry import Entry, EntryKind
+from turnlane.transcripts.views import Hit, PromptView, TranscriptView
 
 Schema = dict[str, Any]
 
@@ -46,12 +48,13 @@ INTRODUCTION = (
 )
 
 ANSWER_CHARACTERS_MAX = 10_000
+TRANSCRIPT_EXAMPLE = "5d7c1f1e-0000-4000-8000-000000000001"
 
 PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
     401: "A wrong or missing operator token",
     403: "A page of another site, or another machine's name, on a loopback address",
-    404: "No such conversation, message, dead letter, delivery, schedule, setting or channel",
+    404: "No such conversation, message, dead letter, delivery, schedule, setting, transcript or channel",
     405: "Not with this method",
     408: "The body took too long",
     413: "The body is too long",
@@ -142,6 +145,7 @@ def operations() -> Sequence[Operation]:
         *_of_settings(),
         _of_usage(channel),
         Operation("/api/sessions", "What agents remember", _list("sessions", SessionView), [agent, limit]),
+        *_of_transcripts(limit),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
@@ -186,6 +190,34 @@ def _of_usage(channel: Schema) -> Operation:
         _query("user", {"type": "string"}, "Only of this user"),
     ]
     return Operation("/api/usage", "What turns used, and what it cost", _list("usage", Sum), asked)
+
+
+def _of_transcripts(limit: Schema) -> Sequence[Operation]:
+    session = _in_path("session", "A session of Claude Code; the beginning of its id is enough", TRANSCRIPT_EXAMPLE)
+    project = _query("project", {"type": "string"}, "Of this folder, or of one of this name")
+    since = _query("since", {"type": "string", "format": "date"}, "From this day on, by universal time")
+    until = _query("until", {"type": "string", "format": "date"}, "To this day")
+    after = _query("after", {"type": "string", "pattern": "^[0-9]{1,14}-[0-9]{1,15}$"}, "What `next` said")
+    asked = [
+        _query("q", {"type": "string"}, 'Words, "a phrase", begin*, -not; without, the newest'),
+        *(project, since, until, limit),
+        _query("tool", {"type": "string"}, "What this tool was given or has answered"),
+        _choice("kind", get_args(EntryKind), "Of this kind alone"),
+        _query("session", {"type": "string"}, "Of this session alone, by its whole id"),
+    ]
+    entries = {"type": "array", "items": _ref(Entry)}
+    prompts = {"type": "array", "items": _ref(PromptView)}
+    page = _object({"session": _ref(TranscriptView), "entries": entries, "next": _OR_NULL, "prompts": prompts})
+    return [
+        Operation(
+            "/api/transcripts",
+            "Sessions of Claude Code",
+            _list("sessions", TranscriptView),
+            [project, since, until, limit],
+        ),
+        Operation("/api/transcripts/search", "Find what was said", _list("hits", Hit), asked),
+        Operation("/api/transcripts/{session}", "One, and a page of it", page, [session, after, limit], problems=[404]),
+    ]
 
 
 def _of_schedules() -> Sequence[Operation]:
@@ -339,7 +371,7 @@ def _problem(status: int) -> Schema:
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     seen: list[type] = [LaneView, Story, Sum, SessionView, DeadLetter, Lock, WorkerView, Counts, ScheduleView, Setting]
-    waiting = [*seen, Steered, Said, Explanation]
+    waiting = [*seen, Steered, Said, Explanation, TranscriptView, Entry, Hit, PromptView]
     while waiting:
         each = waiting.pop()
         if each.__name__ not in found:

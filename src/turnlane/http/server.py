@@ -23,6 +23,7 @@ from turnlane.http.health import Health
 from turnlane.http.page import ChatPage
 from turnlane.http.people import People
 from turnlane.http.stream import EventStream, Streams
+from turnlane.http.transcripts import Opens, TranscriptsApi
 from turnlane.http.webhooks import BODY_BYTES_MAX, WebHooks
 from turnlane.observe.metrics import Metrics
 
@@ -36,25 +37,30 @@ def create_app(
     listen_host: str,
     metrics: Metrics | None = None,
     body_bytes_max: int = BODY_BYTES_MAX,
+    transcripts: Opens | None = None,
 ) -> Starlette:
     """Everything that is served for one bot. Raises InvalidSettings if it would be open to others without a token.
 
     `metrics` is the listener that counts this process's events; without it `/metrics` shows the store alone.
+    `transcripts`: if they are not beside the backend.
     """
     access = Access(listen_host=listen_host, operator_token=bot.operator_token)
     streams = Streams(bot.backend)
     hooks = WebHooks(bot, access, body_bytes_max=body_bytes_max)
     health = Health(bot, Metrics(bot.channels) if metrics is None else metrics)
     page = ChatPage(bot, access, streams)
-    api = [Route("/events", EventStream(bot, streams).events), *Api(bot).routes()]
+    api = [
+        Route("/events", EventStream(bot, streams).events),
+        *Api(bot).routes(),
+        *TranscriptsApi(bot, transcripts).routes(),
+    ]
     operator = Middleware(Guard, checks=[access.own_site_only, access.operator_only])
     app = Starlette(
         routes=[
             Route("/healthz", health.healthz),
             Route("/readyz", health.readyz),
             Route("/metrics", health.metrics, middleware=[operator]),
-            # Each web hook has its own secret, and checks the site itself where it has none.
-            Route("/channels/{name}", hooks.receive, methods=["POST"]),
+            *hooks.routes(),
             Route("/update-user", People(bot, access).update, methods=["POST"]),
             Mount("/api", Router(api, redirect_slashes=False), middleware=[operator]),
             *page.routes(),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
-from turnlane.channels.base import HookChannel, Received, TypingChannel
+from turnlane.channels.base import HandshakingChannel, Heard, Hook, HookChannel, Received
 from turnlane.errors import InvalidBody, NotFound
 from turnlane.http.access import Access
 from turnlane.http.answer import json_answer, status_of
 from turnlane.http.base import Bot
 from turnlane.model.event import Event, Fact
-from turnlane.model.message import Message
 
 BODY_BYTES_MAX = 10 * 1024 * 1024
 BODY_SECONDS_MAX = 30.0
@@ -32,27 +31,53 @@ class WebHooks:
         self._access = access
         self._body_bytes_max = body_bytes_max
 
+    def routes(self) -> list[BaseRoute]:
+        """Each web hook has its own secret, and checks the site itself where it has none."""
+        paths = ["/channels/{name}", *self._bot.paths]
+        return [
+            route
+            for path in paths
+            for route in (
+                Route(path, self.receive, methods=["POST"]),
+                Route(path, self.shake_hands, methods=["GET"]),
+            )
+        ]
+
+    def _name(self, request: Request) -> str:
+        name: str = request.path_params.get("name") or self._bot.paths[request.url.path]
+        return name
+
     async def receive(self, request: Request) -> Response:
-        name: str = request.path_params["name"]
+        name = self._name(request)
         try:
-            received = await self._take_in(name, request)
+            received, answer = await self._take_in(name, request)
         # Whatever it was, the operator hears of it; who asked is answered by the application's handlers.
         except Exception as error:
             self._emit("hook.refused", name, status=status_of(error), cause=_cause(error))
             raise
         # Reports of typing come every second or two while somebody types; as facts they would drown all others.
+        status = 202 if answer is None else 200
         if received != NOTHING:
-            self._emit("hook.received", name, status=202, accepted=received.accepted, duplicates=received.duplicates)
-        return json_answer(received, 202)
+            self._emit("hook.received", name, status=status, accepted=received.accepted, duplicates=received.duplicates)
+        return json_answer(received, 202) if answer is None else Response(answer, media_type="text/plain")
 
-    async def _take_in(self, name: str, request: Request) -> Received:
+    async def shake_hands(self, request: Request) -> Response:
+        """Some platforms ask before they post."""
+        name = self._name(request)
+        try:
+            channel = self._channel(name, request)
+            if not isinstance(channel, HandshakingChannel):
+                raise HTTPException(405, "this channel is posted to", {"allow": "POST"})
+            return Response(channel.handshake(dict(request.query_params)), media_type="text/plain")
+        # As above.
+        except Exception as error:
+            self._emit("hook.refused", name, status=status_of(error), cause=_cause(error))
+            raise
+
+    async def _take_in(self, name: str, request: Request) -> tuple[Received, str | None]:
         channel = self._channel(name, request)
-        body = await read_body(request, self._body_bytes_max)
-        received = await self._bot.receive(parse(channel, request, body))
-        if isinstance(channel, TypingChannel):
-            for conversation in channel.typing(body):
-                await self._bot.backend.typing(conversation)
-        return received
+        heard = await read(channel, request, await read_body(request, self._body_bytes_max))
+        return await self._bot.hear(name, heard), heard.answer
 
     def _channel(self, name: str, request: Request) -> HookChannel:
         channel = self._bot.channels.get(name)
@@ -71,9 +96,9 @@ class WebHooks:
         self._bot.emit(Event(event, self._bot.clock.now(), facts={"channel": channel, **facts}))
 
 
-def parse(channel: HookChannel, request: Request, body: bytes) -> Sequence[Message]:
+async def read(channel: HookChannel, request: Request, body: bytes) -> Heard:
     try:
-        return channel.parse(dict(request.headers), body)
+        return await channel.hear(Hook(body, dict(request.headers), dict(request.query_params)))
     except RecursionError as error:
         raise InvalidBody("the body is nested too deeply; send a flat object or a list of them") from error
 

@@ -12,6 +12,9 @@ DeliveryKind = Literal["reply", "notice", "question", "reaction", "media", "typi
 DeliveryState = Literal["queued", "sent", "failed", "dropped"]
 """`dropped`: an operator decided that it is not sent (any more)."""
 
+Reported = Literal["sent", "delivered", "read", "failed"]
+"""What a platform may tell of a delivery later, in any order."""
+
 Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
 """How a delivery stands: state, when, attempt, epoch, receipt, cause."""
 UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
@@ -91,6 +94,8 @@ class NotSent:
     cause: str
     retry_after: float | None = None
     """Seconds, if the platform named them."""
+    whole_account: bool = True
+    """What it named is meant for all that we send, not for this conversation alone."""
 
 
 @value

@@ -25,7 +25,8 @@ EVENTS: Mapping[str, str] = {
     "message.accepted": "A message was stored. message, seq, pending",
     "message.heard": "Somebody of the business spoke; it is kept for the agent. message, seq, role",
     "message.duplicate": "A message came again and changed nothing. message",
-    "message.refused": "A message was stored as refused: too many wait, or a turn runs. first, last, cause",
+    "message.refused": "A message was stored as refused: too many wait, a turn runs, or they come too fast. first, "
+    "last, cause",
     "message.dropped": "The oldest message that waited was dropped for a new one. seq, pending",
     "command.obeyed": "A chat command was obeyed; no agent saw it. command, message, seq",
     "turn.started": "A worker leased the lane and runs the agent. turn, attempt, epoch, worker, messages, waited_ms",
@@ -45,6 +46,7 @@ EVENTS: Mapping[str, str] = {
     "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",
     "steering.failed": "The agent failed to take what was said meanwhile; it waits for the next turn. turn, cause",
     "preview.failed": "What there is of an answer could not be shown; the answer itself is not touched. turn, cause",
+    "indication.failed": "That somebody is at work could not be shown; said once, until it works again. turn, cause",
     "delivery.started": "A worker leased the delivery and sends it. delivery, seq, attempt, epoch, worker",
     "delivery.sent": "The platform has the delivery. delivery, seq, turn, attempt, receipt, waited_ms",
     "delivery.retried": "A sending failed; it is due again, in its place. seq, attempt, epoch, worker, cause, retry_at",
@@ -52,6 +54,7 @@ EVENTS: Mapping[str, str] = {
     "delivery.lost": "The worker of a sending was lost; the delivery is due again. seq, attempt, epoch, worker",
     "delivery.failed": "The delivery was given up on and kept. seq, attempt, cause",
     "delivery.fenced": "A stale holder tried to settle; nothing was changed. seq, epoch, worker",
+    "delivery.reported": "The platform told more of a delivery that it has: delivered, read. delivery, seq, state",
     "outbox.resent": "A delivery that was given up on waits again, in this place. delivery, seq",
     "outbox.dropped": "An operator decided that a delivery is not sent. delivery, seq",
     "schedule.set": "A schedule was added or changed: by the settings file or an operator. schedule, by, next_at",
@@ -99,6 +102,8 @@ EVENTS: Mapping[str, str] = {
     "server.ready": "Requests are answered. url",
     "server.draining": "Told to stop: running turns finish, new ones wait for the next start. seconds",
     "hook.received": "A web hook was answered. channel, status, accepted, duplicates",
+    "hook.ignored": "Something that a platform told is no message to us. channel, why, count",
+    "hook.aside": "A platform told something that nobody here can read; it is kept to be looked at. channel, why, body",
     "hook.refused": "A web hook was refused and nothing was stored. channel, status, cause",
 }
 """Every name that may occur, with what it means and the facts it carries."""

@@ -226,7 +226,9 @@ class Lane:
             waiting = self.waiting if self.aside else self.next_seq - self.claim_seq
             self.ready_at = policy.ready_at(first, now, waiting)
         else:
-            self.ready_at = now
+            rests = self.ready_at is not None and self.ready_at > now and self.next_seq - 1 > self.claim_seq
+            if not rests:  # else it follows what follows a sending, and rests as long
+                self.ready_at = now
             if self.owner is not None and self.rare.shows is not None:
                 # What is shown can wait; what is to be said cannot.
                 self.hide(now)
@@ -438,14 +440,16 @@ class Lane:
         assert self.next_seq > self.claim_seq
         self.first_at = first_at
 
-    def complete(self, now: int) -> None:
-        """The batch has its outcome. Whatever arrived meanwhile makes the lane due again by itself."""
+    def complete(self, now: int, rest_ms: int = 0) -> None:
+        """The batch has its outcome. Whatever arrived meanwhile makes the lane due again by itself, after a rest."""
         self.done_seq = self.claim_seq
         self.attempt = self.failures = 0
         if self.aside:
             self._absorb()
         if self.rare is not NOTHING_RARE:
             self._ask_no_more()
+        if rest_ms:
+            self.ready_at = now + rest_ms
         self._let_go(now)
 
     def _absorb(self) -> None:

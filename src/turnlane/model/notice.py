@@ -7,6 +7,7 @@ from turnlane.model.usage import written_cost
 
 BUSY = "I am still working on your last message. This one was not taken; please send it again when I have answered."
 FULL = "There are too many messages waiting. This one was not taken; please send it again later."
+TOO_FAST = "You are sending messages faster than I can take them. This one was not taken; please send it again later."
 CLOSED = "That question is closed already. Nothing was changed."
 
 BUDGET_OF_TODAY = "Today's budget is used up. Your message is kept, and will be answered when there is a new one."

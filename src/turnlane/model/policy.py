@@ -83,6 +83,8 @@ class Policy:
     """The rate of the account, which all workers share: one sending in this time. 0: as fast as they can."""
     send_burst: int = 1
     """How many may leave at once after a while in which nothing did."""
+    send_pause_ms: int = 0
+    """Between two sendings of one conversation."""
     on_ask: OnAsk = "set_aside"
     """Whether a turn that waits for an answer keeps its slot."""
     session_wait_ms: int = 30_000

@@ -34,6 +34,29 @@ class Answer:
 TIMED_OUT = Answer()
 
 
+YES_OR_NO = ("yes", "no")
+"""What a sign says to a question that has no options."""
+
+_SIGNS = {
+    **dict.fromkeys("👍✅✔☑👌", 0),
+    **dict.fromkeys("👎❌✖⛔🚫", 1),
+    **{str(number): number - 1 for number in range(1, 10)},
+}
+_TONES_AND_VARIANTS = dict.fromkeys([0xFE0F, 0x20E3, *range(0x1F3FB, 0x1F400)])
+
+
+def meant_by_place(place: int, options: Sequence[str]) -> str | None:
+    """The option in this place, from 0. None: there are not so many."""
+    among = options or YES_OR_NO
+    return among[place] if place < len(among) else None
+
+
+def meant_by_sign(sign: str, options: Sequence[str]) -> str | None:
+    """The option that an emoji stands for: a thumb, a tick, a cross, a number. None: it stands for none."""
+    place = _SIGNS.get(sign.translate(_TONES_AND_VARIANTS))
+    return None if place is None else meant_by_place(place, options)
+
+
 @value
 class QuestionView:
     """A question of one turn, as it stands."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, TextIO, get_args
 
@@ -17,7 +17,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from turnlane.errors import InvalidSettings
-from turnlane.model.event import Event
+from turnlane.model.event import Event, Fact
 
 Format = Literal["human", "json"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -47,6 +47,7 @@ WARNINGS = frozenset(
         "budget.stopped",
         "store.waiting",
         "store.unavailable",
+        "hook.aside",
         "hook.refused",
     }
 )
@@ -91,7 +92,14 @@ class EventLog:
             # The standard library remembers its answer, so a line that nobody wants costs next to nothing.
             if self._logger.isEnabledFor(level):
                 about = {} if event.conversation is None else {"conversation": event.conversation}
-                log.log(level, event.name, at=event.at, **about, **event.facts)
+                log.log(level, event.name, at=event.at, **about, **_without_texts(event.facts))
+
+
+def _without_texts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
+    """What a person may have said is in the store, and not in a log."""
+    if "body" not in facts:
+        return facts
+    return {name: fact for name, fact in facts.items() if name != "body"} | {"characters": len(str(facts["body"]))}
 
 
 def level_of(event: str) -> int:

@@ -37,6 +37,8 @@ class Metrics:
             "delivery": self._counter("turnlane_deliveries", "Sendings that ended, by how.", "outcome"),
         }
         self._hooks = self._counter("turnlane_hooks", "Web hooks, by the status of the answer.", "status")
+        self._ignored = self._counter("turnlane_hooks_ignored", "What platforms told that is no message to us.", "why")
+        self._asides = Counter("turnlane_hooks_aside", "What nobody could read.", ["channel"], registry=self._registry)
         self._workers_lost = Counter("turnlane_workers_lost", "Workers found dead.", registry=self._registry)
         self._durations = {
             ("turn.started", "waited_ms"): self._histogram(
@@ -66,8 +68,12 @@ class Metrics:
 
     def _count(self, event: Event) -> None:
         noun, _, verb = event.name.partition(".")
-        if noun in self._by_outcome and verb != "started":
+        if noun in self._by_outcome and verb not in {"started", "reported"}:
             self._by_outcome[noun].labels(self._channel(event), verb).inc()
+        elif event.name == "hook.ignored":
+            self._ignored.labels(self._channel(event), str(event.facts["why"])).inc(int(event.facts["count"] or 0))
+        elif event.name == "hook.aside":
+            self._asides.labels(self._channel(event)).inc()
         elif noun == "hook":
             self._hooks.labels(self._channel(event), str(event.facts.get("status"))).inc()
         elif event.name == "worker.lost":

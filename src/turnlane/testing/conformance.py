@@ -1046,6 +1046,78 @@ class BackendConformance:
         for key in [*keys, "shop/x"]:
             assert await texts_sent(backend, key) == ["one", "two", "three"]
 
+    async def test_what_a_platform_tells_later_is_tied_to_its_delivery(self, backend: Backend, clock: Clock) -> None:
+        """In any order and as often as it likes; a delivery that failed after all is kept as failed, to be resent."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        await backend.commit(await claim_one(backend, worker), answer())
+        assert not await backend.report(ALICE, 1, "read"), "nobody has sent it yet"
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), Delivered("wamid-1"))
+        assert not await backend.report(ALICE, 1, "sent"), "that is known"
+        assert await backend.report(ALICE, 1, "read") and not await backend.report(ALICE, 2, "read")
+        assert (await backend.deliveries(ALICE))[0].state == "sent"
+        assert await backend.report(ALICE, 1, "failed", cause="the window is closed")
+        assert not await backend.report(ALICE, 1, "read")
+        (failed,) = await backend.outbox(state="failed")
+        assert (failed.cause, failed.receipt) == ("the window is closed", "wamid-1")
+        assert await backend.resend(ALICE, 1)
+        again = await claim_one(backend, worker, Kind.OUT)
+        assert again.delivery is not None and again.delivery.id == failed.id
+
+    async def test_a_delivery_in_doubt_is_sent_if_the_platform_says_so(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, deliver_for_ms=60_000)))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        assert not await backend.report(ALICE, 1, "delivered"), "whoever sends it will say so"
+        await backend.commit(sending, RetryLater(clock.now() + 30_000, "cut", in_doubt=True))
+        assert not await backend.report(ALICE, 1, "failed")
+        assert await backend.report(ALICE, 1, "delivered", receipt="wamid-1")
+        (first, _) = await backend.deliveries(ALICE)
+        assert (first.state, first.receipt) == ("sent", "wamid-1")
+        following = await claim_one(backend, worker, Kind.OUT)
+        assert following.delivery is not None and following.delivery.text == "two"
+
+    async def test_what_nobody_can_read_is_kept(self, backend: Backend) -> None:
+        await backend.set_aside("site", "an unknown type", '{"type": "hologram"}')
+        (kept,) = [each.event for each in await backend.events() if each.event.name == "hook.aside"]
+        assert kept.facts == {"channel": "site", "why": "an unknown type", "body": '{"type": "hologram"}'}
+
+    async def test_a_conversation_rests_between_two_sendings_and_no_other_waits_for_it(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        """B10: nor does what is said meanwhile end the rest."""
+        worker = await joined(backend, clock)
+        resting = replace(AT_ONCE, send_pause_ms=400)
+        await accept(backend, arrival("m-1", policy=resting), arrival("b-1", BOB, resting))
+        for lease in await backend.claim(worker, Kind.TURN, most=2):
+            await backend.commit(lease, answer(["one", "two"]))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        sent_at = clock.now()
+        ended = await backend.commit(sending, Delivered(), take_next=True)
+        other = ended.next or await claim_one(backend, worker, Kind.OUT)
+        assert other.key != sending.key
+        said = Message(channel_of(sending.key), "o-1", sending.key, "operator", "three", role="operator")
+        await backend.say(said, takes_over=False)
+        assert await backend.claim(worker, Kind.OUT) == []
+        while not (leases := await backend.claim(worker, Kind.OUT)):
+            await pass_time(50)
+        assert leases[0].key == sending.key and clock.now() >= sent_at + 400
+        assert leases[0].delivery is not None and leases[0].delivery.text == "two"
+
+    async def test_what_is_shown_counts_for_the_rate_of_its_account(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=replace(AT_ONCE, tenant="site", send_every_ms=300)))
+        lease = await claim_one(backend, worker)
+        assert await backend.hold_outbox(lease)
+        shown_at = clock.now()
+        assert not await backend.hold_outbox(lease) or clock.now() >= shown_at + 300
+        while not await backend.hold_outbox(lease):
+            await pass_time(50)
+        assert clock.now() >= shown_at + 300
+
     async def test_the_more_urgent_has_the_next_place_of_the_rate(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:

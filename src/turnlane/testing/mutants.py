@@ -391,9 +391,7 @@ MUTANTS = (
         "",
     ),
     Mutant("who lost the turn shows on", f"{TRANSACTION}.hold_outbox", "not lane.held_by", "lane.held_by is None and "),
-    Mutant(
-        "an answer is shown while the account is held", f"{TRANSACTION}._may_be_seen", "held_until <= self._now", "True"
-    ),
+    Mutant("an answer is shown while the account is held", f"{TRANSACTION}._may_be_seen", "<= self._now", "<= 1 << 62"),
     Mutant("an answer is shown to who is gone", f"{TRANSACTION}._may_be_seen", "lane.rare.gone is None", "True"),
     Mutant(
         "retried messages change places",
@@ -453,7 +451,7 @@ MUTANTS = (
         "pass",
     ),
     # The rate of an account
-    Mutant("an account has no rate", f"{SERVING}._may_follow", "return again_at <= self._now", "return True"),
+    Mutant("an account has no rate", f"{SERVING}.count_one", "return again_at", "return 0"),
     Mutant("who competes has no rate", f"{SERVING}._in_turn", " and self._is_free(queue, shares.holds)", ""),
     Mutant(
         "an account saves up without end",
@@ -462,7 +460,7 @@ MUTANTS = (
         "free_at",
     ),
     Mutant("an account saves nothing up", f"{POLICY}.sends_again_at", "(self.send_burst - 1)", "0"),
-    Mutant("a lease goes on whatever the rate", f"{TRANSACTION}._may_go_on", "not policy.send_every_ms and ", ""),
+    Mutant("a lease goes on whatever the rate", f"{TRANSACTION}._may_go_on", "policy.send_every_ms or ", ""),
     Mutant("a lease goes on though the account is held", f"{TRANSACTION}._may_go_on", "<= self._now", "<= 1 << 62"),
     # Questions
     Mutant("a question is asked with every run", f"{TRANSACTION}._ask", "if number > asked:", "if True:"),
@@ -579,6 +577,10 @@ MUTANTS = (
     Mutant("only the dear model is paid for", f"{TRANSACTION}._spend", 'reply.model or ""', '"large"'),
     Mutant("the next agent pays for the last one", f"{TRANSACTION}._spend", "lease.policy.agent", "lane.policy.agent"),
     Mutant("a turn counts for another day", f"{TRANSACTION}._spend", "day_of(self._now)", "day_of(self._now) + 1"),
+    Mutant("no rest between two sendings", f"{TRANSACTION}._go_on", "lane.policy.send_pause_ms", "0"),
+    Mutant("who is resting goes on", f"{TRANSACTION}._may_go_on", " or policy.send_pause_ms", ""),
+    Mutant("a new delivery ends the rest", f"{LANE}.arrive", "if not rests:", "if True:"),
+    Mutant("what is shown costs nothing", f"{TRANSACTION}.hold_outbox", "if may_show and", "if not may_show and"),
     Mutant("what the agent spent is not added", f"{TRANSACTION}._answer", "is not NO_USAGE", "is NO_USAGE"),
 )
 

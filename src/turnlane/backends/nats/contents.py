@@ -29,7 +29,7 @@ from turnlane.backends.nats.link import FAILURES, Duplicate, ServerError, Stored
 from turnlane.backends.nats.shelf import FORGOTTEN
 from turnlane.backends.nats.store import NO_STREAM, VERSION, NatsStore, explain
 from turnlane.backends.nats.target import Target
-from turnlane.errors import BackendError, BackendUnavailable
+from turnlane.errors import BackendError, BackendUnavailable, TooLarge
 from turnlane.model.delivery import UNSETTLED
 from turnlane.model.lane import TURN, Kind, Lane
 from turnlane.model.message import channel_of
@@ -236,7 +236,7 @@ class NatsContents:
             for batch in in_batches(writes, lambda write: 1 + len(write.payload) // BYTES_THAT_COUNT):
                 try:
                     self._store.check_sizes(batch)
-                except ValueError as error:
+                except TooLarge as error:
                     raise BackendError(f"{self.name}: {error}") from error
                 self._last += len(batch)
                 if self._link.write(batch) != self._last:

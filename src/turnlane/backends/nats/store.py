@@ -32,7 +32,7 @@ from turnlane.backends.nats.rows import NatsRows, Unit
 from turnlane.backends.nats.shelf import FORGOTTEN, Shelf, Subjects
 from turnlane.backends.nats.target import Target
 from turnlane.clock import Clock, SystemClock
-from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, SchemaMismatch
+from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, SchemaMismatch, TooLarge
 from turnlane.model.lane import Kind
 from turnlane.model.policy import tenant_of
 from turnlane.model.schedule import key_of
@@ -421,12 +421,12 @@ class NatsStore:
     def check_sizes(self, writes: Sequence[Write]) -> None:
         if len(writes) > BATCH_MAX:
             too_many = f"{len(writes)} records of one conversation at once, and the server takes {BATCH_MAX}"
-            raise ValueError(f"NATS cannot hold it: {too_many}; send less at once")
+            raise TooLarge(f"NATS cannot hold it: {too_many}; send less at once")
         most = self.link.max_payload
         for write in writes:
             if len(write.payload) > most - 1024:
                 too_much = f"{len(write.payload)} bytes in one record, and the server's max_payload is {most}"
-                raise ValueError(f"NATS cannot hold it: {too_much}; raise it there, or send less at once")
+                raise TooLarge(f"NATS cannot hold it: {too_much}; raise it there, or send less at once")
 
     def _conclude(self, units: Sequence[Unit], first: int, last: int) -> None:
         """It is stored: now it may be believed, and told."""

@@ -1,7 +1,9 @@
 // The chat page: who is open, what is known of it, and what happens when something is typed, stored or answered.
 
+import { addFiles, chosenFiles, filesMost, filesOf, hold, lacksBytes, onFiles, putFiles, removeFile, whenReady } from "./files.js";
+import { hasPanel, isEmbedded, isShownAtFirst, isSigned, onHost, tellHost } from "./host.js";
 import * as store from "./store.js";
-import { focusList, onList, showConnection, showLines, showList, titleOf, toTheEnd } from "./view.js";
+import { focusList, onList, onTop, showConnection, showLines, showList, showTray, showTrouble, titleOf, toTheEnd } from "./view.js";
 import { Sender, Stream, fetchHistory, reportTyping } from "./wire.js";
 
 const byId = (id) => document.getElementById(id);
@@ -16,26 +18,44 @@ const lastLookMs = 500;
 
 let open = "";
 let connected = false;
+let isPanelShown = isShownAtFirst;
 const known = new Map(); // lines the server has, by token, as far as they were read here
+const older = new Map(); // whether it has still older ones, by token
+const atWork = new Map(); // whether somebody works on an answer, by token; the store knows, whoever it is
 
 // What is seen is always drawn from what is known.
 
 function draw() {
   const current = store.conversation(open);
   const asked = linesOf(open).at(-1)?.kind === "question" && !store.unsent(open).length; // then it is the person's turn
-  const waits = connected && current?.pending.length > 0 && !asked && !linesOf(open).some((line) => line.partial);
-  showList(store.conversations(), { open, connected });
+  const isExpected = current?.pending.length > 0 || atWork.get(open);
+  const waits = connected && isExpected && !asked && !linesOf(open).some((line) => line.partial);
+  showList(store.conversations(), { open, connected, atWork });
   showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit, choose: answer });
+  tellUnread(current && current.after > current.seen ? Math.max(1, current.unread) : 0);
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
 }
 
-const asLine = (line) => ({ ...line, from: "visitor", state: line.refused ? "refused" : "sending" });
+let unreadTold = 0;
+
+function tellUnread(count) {
+  if (count !== unreadTold) tellHost("unread", { count });
+  unreadTold = count;
+}
+
+function asLine(line) {
+  if (lacksBytes(line)) hold({ ...line, attachments: store.unsentFiles(line.id) });
+  return { ...line, from: "visitor", state: line.refused ? "refused" : "sending" };
+}
 
 function lookedAt() {
   const current = store.conversation(open);
-  if (document.hidden || !current || current.seen === current.after) return;
-  store.changeConversation(open, (each) => (each.seen = each.after));
+  if (document.hidden || !isPanelShown || !current || current.seen === current.after) return;
+  store.changeConversation(open, (each) => {
+    each.seen = each.after;
+    each.unread = 0;
+  });
 }
 
 // Coming in. A line may come again (a reconnect, a history), and a reply may come in pieces before it is whole: the same
@@ -89,23 +109,39 @@ function settle(token, reply) {
   // A question answers nothing: what it is about still waits.
   const answered = new Set(reply.kind === "question" ? [] : reply.in_reply_to);
   store.changeConversation(token, (each) => {
+    if (reply.seq > each.after) each.unread = (each.unread ?? 0) + 1;
     each.after = Math.max(each.after, reply.seq);
     // Once a person answers, nobody sees the agent at work: it is silent for a while.
     each.pending = reply.kind === "operator" ? [] : each.pending.filter((id) => !answered.has(id));
   });
+  // Whether there is more to come is told a moment later.
+  if (answered.size && !store.conversation(token)?.pending.length) atWork.set(token, false);
   store.noteLast(token, reply);
   for (const line of linesOf(token)) if (answered.has(line.id)) line.state = "done";
   // Asked in another tab, or answered before the server's word that it is stored came through.
   if (token === open && (reply.kind === "question" || reply.in_reply_to.some((id) => !isKnown(token, id)))) refresh(token);
 }
 
+// Somebody began to work on an answer, or there is none to be expected any more.
+function expect({ conversation: token, working, last }) {
+  atWork.set(token, working);
+  // Ended without a reply, perhaps; or said on another device.
+  if (!working ? store.conversation(token)?.pending.length : isSigned && last > (lastRead.get(token) ?? 0)) refresh(token);
+  draw();
+}
+
+const lastRead = new Map(); // the place of what was said last when the history was read, by token
 const reading = new Map(); // whether it was asked for again while it was read, by token
 
 async function refresh(token) {
   if (reading.has(token)) return void reading.set(token, true);
   reading.set(token, false);
   try {
-    absorb(token, await fetchHistory(token));
+    // Files are large, and what came with a line stays the same: they are asked for where they are not known.
+    const isKnownHere = linesOf(token).length > 0;
+    let found = await fetchHistory(token, isKnownHere ? { files: "no" } : {});
+    if (isKnownHere && found.lines.some(lacksBytes)) found = await fetchHistory(token);
+    absorb(token, found);
   } catch {
     // Read again when the stream is back; until then the page shows what it has, and that it is not connected.
     if (connected) setTimeout(() => token === open && refresh(token), lookAgainMs);
@@ -116,20 +152,25 @@ async function refresh(token) {
   }
 }
 
-function absorb(token, { lines, after }) {
+function absorb(token, { lines: found, after, more, last: lastSaid }) {
+  const lines = found.map(hold);
+  lastRead.set(token, lastSaid);
   const stored = new Set(lines.map((line) => line.id));
   for (const line of store.unsent(token)) if (stored.has(line.id)) store.removeUnsent(line.id);
   // A store that was emptied counts from the beginning again. If it was not, what is left out here comes once more.
   const isBehind = after < store.conversation(token)?.after;
-  // What came while this was read stays behind it; what is older than its first line has been read before.
+  // What came while this was read stays behind it; what is older than its first line stays before it.
   const since = new Date(lines[0]?.at ?? 0);
-  const isNewer = (line) => !isBehind && !stored.has(line.id) && new Date(line.at) >= since;
-  known.set(token, [...lines, ...linesOf(token).filter(isNewer)]);
+  const others = linesOf(token).filter((line) => !isBehind && !stored.has(line.id));
+  const before = others.filter((line) => new Date(line.at) < since);
+  known.set(token, [...before, ...lines, ...others.filter((line) => new Date(line.at) >= since)]);
+  if (!before.length) older.set(token, more);
   store.changeConversation(token, (each) => {
     each.seen = Math.min(each.seen, after);
     each.after = after;
+    if (each.seen === after) each.unread = 0;
     each.pending = linesOf(token).filter((line) => line.state === "waiting").map((line) => line.id);
-    each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
+    if (!more) each.first ||= lines.find((line) => line.from === "visitor")?.text.slice(0, 140) ?? "";
   });
   const last = linesOf(token).filter((line) => !line.partial).at(-1);
   if (last && !store.unsent(token).length) store.noteLast(token, last);
@@ -138,16 +179,39 @@ function absorb(token, { lines, after }) {
   draw();
 }
 
+// Older lines, when somebody scrolls up to where they begin.
+let isReadingBack = false;
+
+async function readBack() {
+  const token = open;
+  const [first] = linesOf(token);
+  if (isReadingBack || !older.get(token) || !first) return;
+  isReadingBack = true;
+  try {
+    const { lines, more } = await fetchHistory(token, { before: first.id });
+    const present = new Set(linesOf(token).map((line) => line.id));
+    known.set(token, [...lines.filter((line) => !present.has(line.id)).map(hold), ...linesOf(token)]);
+    older.set(token, more && lines.length > 0);
+  } catch {
+    // Asked again with the next scroll.
+  } finally {
+    isReadingBack = false;
+  }
+  draw();
+}
+
+const handlers = { reply: receive, preview, working: expect };
+
 const stream = new Stream({
   places() {
     const urgency = (each) => (each.token === open ? 2 : each.pending.length ? 1 : 0);
     const most = store.conversations().sort((one, other) => urgency(other) - urgency(one));
     return most.slice(0, watchedMost).map(({ token, after }) => [token, after]);
   },
-  onReply: receive,
-  onPreview: preview,
+  onEvent: (name, data) => handlers[name]?.(data),
   onOpen() {
     connected = true;
+    atWork.clear(); // told anew, too
     for (const token of known.keys()) removePreviews(token); // what there is now is told anew
     showConnection("connected", "connected");
     draw();
@@ -159,7 +223,15 @@ const stream = new Stream({
     showConnection("lost", "reconnecting");
     draw();
   },
+  onRefused() {
+    connected = false;
+    showConnection("refused", isSigned ? "Your visit has ended. Reload the page." : "This chat is part of a site. Open it there.");
+    draw();
+  },
 });
+
+// A page that has the chat in it connects only once there is something to hear of.
+const isWanted = () => isPanelShown || store.conversations().some((each) => each.last);
 
 // Nothing tells the page of a turn that ends without a reply, so it looks.
 setInterval(() => {
@@ -171,6 +243,7 @@ setInterval(() => {
 
 const sender = new Sender({
   next: () => store.unsent().find((line) => !line.refused),
+  filesOf: (line) => (line.attachments?.length ? filesOf(asLine(line)) : []),
   onStored(line) {
     store.removeUnsent(line.id);
     if (!isKnown(line.conversation, line.id)) {
@@ -189,9 +262,10 @@ const sender = new Sender({
 // The button of a question answers that question and no other, however late or often it is pressed.
 const answer = (question, option) => say(option, { answers: question.id });
 
-function say(words, more = {}) {
-  const line = { id: store.randomId(16), conversation: open, text: words, at: Date.now(), ...more };
-  store.addUnsent(line);
+function say(words, more = {}, files = []) {
+  const said = { id: store.randomId(16), conversation: open, text: words, at: Date.now(), attachments: files, ...more };
+  const line = hold(said);
+  store.addUnsent(line, files);
   store.noteLast(open, { ...line, from: "visitor" });
   draw();
   toTheEnd();
@@ -201,6 +275,7 @@ function say(words, more = {}) {
 }
 
 function edit(line) {
+  if (line.attachments.length) putFiles(filesOf(line));
   store.removeUnsent(line.id);
   write([line.text, text.value].filter(Boolean).join("\n"));
   draw();
@@ -218,25 +293,31 @@ function noteDraft() {
 }
 
 function fitComposer() {
-  byId("send").disabled = !text.value.trim();
+  byId("send").disabled = !text.value.trim() && !chosenFiles().length;
   // For browsers that cannot fit a field to its content by themselves.
   text.rows = Math.min(8, text.value.split("\n").length);
 }
 
 // Conversations
 
+const trays = new Map(); // files that were chosen and not sent, by token
+
 function choose(token) {
-  open = token;
+  if (token !== open) {
+    trays.set(open, chosenFiles());
+    open = token;
+    putFiles(trays.get(token) ?? []);
+  }
   store.saveOpenToken(token);
   text.value = store.draft(token);
   fitComposer();
   lookedAt();
   draw();
   toTheEnd();
-  stream.cover();
+  if (isWanted()) stream.cover();
   if (connected) refresh(token);
   closeDrawer();
-  if (matchMedia("(pointer: fine)").matches) text.focus();
+  if (isPanelShown && matchMedia("(pointer: fine)").matches) text.focus();
 }
 
 const someToken = () => store.conversations()[0]?.token ?? store.addConversation();
@@ -291,15 +372,62 @@ function step(by) {
 
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
-  const words = text.value.trim();
-  if (!words) return;
-  write("");
-  say(words);
+  submit();
 });
+
+async function submit() {
+  await whenReady();
+  const [words, files] = [text.value.trim(), chosenFiles()];
+  if (!words && !files.length) return;
+  putFiles([]);
+  write("");
+  say(words, {}, files);
+}
+
+// Files: chosen, dropped anywhere, or pasted.
+
+onFiles({
+  changed() {
+    showTray(chosenFiles(), removeFile);
+    showTrouble("");
+    fitComposer();
+  },
+  trouble: showTrouble,
+});
+byId("attach").hidden = !filesMost;
+byId("attach").addEventListener("click", () => byId("file").click());
+byId("file").addEventListener("change", async () => {
+  await addFiles([...byId("file").files]);
+  byId("file").value = ""; // the same one may be chosen again
+  text.focus();
+});
+
+const hasFiles = (event) => filesMost > 0 && event.dataTransfer?.types.includes("Files");
+
+document.addEventListener("dragover", (event) => {
+  if (!hasFiles(event)) return;
+  event.preventDefault();
+  document.body.dataset.dropping = "";
+});
+document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.dropping);
+document.addEventListener("drop", (event) => {
+  delete document.body.dataset.dropping;
+  if (!hasFiles(event)) return;
+  event.preventDefault();
+  addFiles([...event.dataTransfer.files]);
+});
+text.addEventListener("paste", (event) => {
+  const files = [...(event.clipboardData?.files ?? [])];
+  if (!files.length || !filesMost) return;
+  event.preventDefault();
+  addFiles(files);
+});
+
+onTop(readBack);
 
 text.addEventListener("input", () => {
   noteDraft();
-  if (text.value.trim() && store.conversation(open)?.pending.length) reportTyping(open);
+  if (text.value.trim() && (store.conversation(open)?.pending.length || atWork.get(open))) reportTyping(open);
 });
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -331,6 +459,8 @@ onList({
 });
 
 document.addEventListener("keydown", (event) => {
+  if (byId("viewer").open) return; // Escape is for it
+  if (isEmbedded) return void (event.key === "Escape" && tellHost("close"));
   const command = event.ctrlKey || event.metaKey;
   if (command && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") begin();
   else if (event.altKey && event.key === "ArrowDown") step(1);
@@ -389,11 +519,11 @@ byId("theme").addEventListener("click", () => {
 
 let hiddenSince = null;
 
-window.addEventListener("online", () => stream.connect());
-window.addEventListener("pageshow", (event) => event.persisted && stream.connect());
+window.addEventListener("online", () => isWanted() && stream.connect());
+window.addEventListener("pageshow", (event) => event.persisted && isWanted() && stream.connect());
 document.addEventListener("visibilitychange", () => {
   // A machine that slept has a dead connection that looks alive.
-  if (!document.hidden && hiddenSince && Date.now() - hiddenSince > longAwayMs) stream.connect();
+  if (!document.hidden && hiddenSince && Date.now() - hiddenSince > longAwayMs && isWanted()) stream.connect();
   hiddenSince = document.hidden ? Date.now() : null;
   lookedAt();
   draw();
@@ -403,11 +533,27 @@ store.onChangeElsewhere((tokensGone) => {
   if (tokensGone.has(open)) refresh(open);
   lookedAt();
   draw();
-  stream.cover();
+  if (isWanted()) stream.cover();
   sender.sendAll();
+});
+
+// The panel of the page around
+
+byId("close").hidden = !hasPanel;
+byId("close").addEventListener("click", () => tellHost("close"));
+byId("title").textContent = document.body.dataset.title;
+onHost((isShown) => {
+  isPanelShown = isShown;
+  if (!isShown) return;
+  stream.cover();
+  toTheEnd();
+  lookedAt();
+  draw();
+  text.focus();
 });
 
 showTheme(document.documentElement.dataset.theme ?? "system");
 const last = store.openToken();
 choose(store.conversation(last) ? last : someToken());
 sender.sendAll();
+if (window.parent === window) text.focus(); // a page around decides itself who has the focus

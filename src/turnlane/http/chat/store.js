@@ -1,9 +1,12 @@
 // What outlives a reload: the list of conversations with their tokens, drafts, and lines the server has not stored yet.
 // Everything is read anew each time, as other tabs of the same browser keep theirs in the same place.
 
+import { host, isSigned } from "./host.js";
+
 export const channel = document.body.dataset.channel;
 
-const prefix = `turnlane.${channel}.`;
+// What a signed visitor leaves here is not found by the next one.
+const prefix = `turnlane.${channel}.${isSigned ? `as.${host.visitor}.` : ""}`;
 const snippetMost = 140;
 
 // Where the browser keeps nothing, or no more, it lives as long as the page.
@@ -45,9 +48,10 @@ export function randomId(bytes) {
   return Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Conversations. `after` is the last reply known, `seen` the last one looked at, `pending` the ids that wait for one.
+// Conversations. `after` is the last reply known, `seen` the last one looked at, `unread` how many came since, `pending`
+// the ids that wait for one. A signed visitor has one, on all devices; the server knows which.
 
-const fresh = (token) => ({ token, name: "", first: "", last: null, after: 0, seen: 0, pending: [], begun: Date.now() });
+const fresh = (token) => ({ token, name: "", first: "", last: null, after: 0, seen: 0, unread: 0, pending: [], begun: Date.now() });
 const latest = (conversation) => conversation.last?.at ?? conversation.begun;
 
 export function conversations() {
@@ -58,7 +62,7 @@ export function conversation(token) {
   return readList("conversations").find((each) => each.token === token);
 }
 
-export function addConversation(token = randomId(24)) {
+export function addConversation(token = isSigned ? "me" : randomId(24)) {
   writeList("conversations", [...readList("conversations"), fresh(token)]);
   return token;
 }
@@ -76,34 +80,43 @@ export function changeConversation(token, change) {
 // What is on the list of a browser can only be read with its token, so removing it can be taken back for a while.
 export function removeConversation(token) {
   const removed = { kept: conversation(token), lines: unsent(token), draft: draft(token) };
+  const files = removed.lines.map((line) => [`files.${line.id}`, read(`files.${line.id}`)]);
+  for (const [name] of files) write(name, null);
   writeList("conversations", readList("conversations").filter((each) => each.token !== token));
   writeList("unsent", readList("unsent").filter((line) => line.conversation !== token));
   write(`draft.${token}`, null);
   return () => {
     writeList("conversations", [...readList("conversations"), removed.kept]);
+    for (const [name, text] of files) write(name, text);
     writeList("unsent", [...readList("unsent"), ...removed.lines]);
     saveDraft(token, removed.draft);
   };
 }
 
-export function noteLast(token, { from, text, at, kind }) {
+export function noteLast(token, { from, text, at, kind, attachments }) {
   changeConversation(token, (each) => {
-    each.last = { from, text: text.slice(0, snippetMost), at: new Date(at).getTime(), kind };
+    const words = text || attachments?.map((file) => file.name).join(", ") || "";
+    each.last = { from, text: words.slice(0, snippetMost), at: new Date(at).getTime(), kind };
     if (from === "visitor") each.first ||= each.last.text;
   });
 }
 
-// Lines that were typed and that the server has not stored yet. A refused one stays until the person decides.
+// Lines that were typed and that the server has not stored yet. A refused one stays until the person decides. Their files
+// lie beside them, as they are large and seldom looked at.
 
 export function unsent(token) {
   return readList("unsent").filter((line) => !token || line.conversation === token);
 }
 
-export function addUnsent(line) {
+export function addUnsent(line, files) {
+  if (files.length) writeList(`files.${line.id}`, files);
   writeList("unsent", [...readList("unsent"), line]);
 }
 
+export const unsentFiles = (id) => readList(`files.${id}`);
+
 export function removeUnsent(id) {
+  write(`files.${id}`, null);
   writeList("unsent", readList("unsent").filter((line) => line.id !== id));
 }
 

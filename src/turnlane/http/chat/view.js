@@ -1,5 +1,8 @@
 // What is seen. Everything that people and agents wrote goes in as text, never as markup.
 
+import { isPicture, save, sizeName, urlOf } from "./files.js";
+import { rendered } from "./markdown.js";
+
 const byId = (id) => document.getElementById(id);
 const lines = byId("lines");
 const list = byId("conversations");
@@ -58,6 +61,7 @@ function timeElement(date, text) {
 
 export function showLines(said, { connected, answering, edit, choose }) {
   const before = lines.lastElementChild?.dataset.key;
+  const [first, height, top, stayed] = [said[0]?.id, scroll.scrollHeight, scroll.scrollTop, atTheEnd && isAtTheEnd()];
   // A question is open until the person says something.
   const lastSaid = said.findLastIndex((line) => line.from === "visitor");
   const asOpen = (line, place) => ({ ...line, connected, isOpen: line.options?.length > 0 && place > lastSaid });
@@ -67,9 +71,14 @@ export function showLines(said, { connected, answering, edit, choose }) {
   });
   byId("empty").hidden = said.length > 0;
   byId("answering").hidden = !answering;
-  if (atTheEnd) toTheEnd();
+  if (stayed) toTheEnd();
+  // Older lines came in above: what was being read stays where it is.
+  else if (firstShown !== first) scroll.scrollTop = top + scroll.scrollHeight - height;
   else if (said.at(-1)?.from === "bot" && lines.lastElementChild.dataset.key !== before) newest.hidden = false;
+  firstShown = first;
 }
+
+let firstShown;
 
 function withDays(said) {
   const rows = [];
@@ -87,11 +96,12 @@ function withDays(said) {
 
 function makeLine(line) {
   if (line.day) return element("li", "day");
-  return element("li", `line ${line.from}`, element("div", "words"), element("div", "options"), element("div", "about"));
+  const parts = ["files", "words", "options", "about"].map((part) => element("div", part));
+  return element("li", `line ${line.from}`, ...parts);
 }
 
 function fillLine(item, line, edit, choose) {
-  const [words, options, about] = item.children;
+  const [files, words, options, about] = item.children;
   const date = new Date(line.at);
   item.classList.toggle("turned", line.turned);
   item.classList.toggle("partial", Boolean(line.partial));
@@ -99,11 +109,14 @@ function fillLine(item, line, edit, choose) {
   item.setAttribute("aria-busy", String(Boolean(line.partial)));
   item.dataset.state = line.state ?? "";
   item.dataset.kind = line.kind ?? "";
-  if (words.textContent !== line.text) words.textContent = line.text;
+  if (files.childElementCount !== (line.attachments?.length ?? 0)) {
+    files.replaceChildren(...line.attachments.map((file, place) => fileElement(line, file, place)));
+  }
+  fillWords(words, line);
   options.replaceChildren(...(line.isOpen ? line.options : []).map((option) => optionButton(option, line, choose)));
   const remark = remarkOn(line);
   about.replaceChildren();
-  about.hidden = !line.ends && !remark;
+  about.classList.toggle("later", !line.ends && !remark); // seen when somebody points there
   about.append(timeElement(date, clock.format(date)), remark && ` · ${remark}`);
   if (line.state === "refused") {
     const again = element("button", "", "Edit");
@@ -111,6 +124,89 @@ function fillLine(item, line, edit, choose) {
     again.addEventListener("click", () => edit(line));
     about.append(" ", again);
   }
+}
+
+function fillWords(words, { from, text }) {
+  words.hidden = !text;
+  if (words.source === text) return;
+  words.source = text;
+  if (from === "visitor") words.textContent = text;
+  else words.replaceChildren(rendered(text));
+  for (const code of words.querySelectorAll("pre > code")) code.parentElement.append(copyButton(code));
+}
+
+function copyButton(code) {
+  const button = element("button", "copy", "Copy");
+  button.type = "button";
+  button.addEventListener("click", async () => {
+    button.textContent = (await copied(code)) ? "Copied" : "Press Ctrl + C";
+    setTimeout(() => (button.textContent = "Copy"), 2_000);
+  });
+  return button;
+}
+
+async function copied(code) {
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(code); // where the page may not, the person can
+    return false;
+  }
+}
+
+function fileElement(line, file, place) {
+  const button = element("button");
+  button.type = "button";
+  const url = urlOf(line, place);
+  if (isPicture(file) && url) {
+    button.className = "picture";
+    button.title = button.ariaLabel = `Enlarge ${file.name}`;
+    const picture = element("img");
+    picture.alt = file.name;
+    picture.addEventListener("load", () => atTheEnd && toTheEnd());
+    picture.src = url;
+    button.append(picture);
+    button.addEventListener("click", () => enlarge(file.name, url));
+  } else {
+    button.className = "chip";
+    button.disabled = !url;
+    button.title = `Save ${file.name}`;
+    button.append(element("span", "", file.name ?? "file"), element("small", "", sizeName(file.size ?? 0)));
+    button.addEventListener("click", () => save(file.name ?? "file", url));
+  }
+  return button;
+}
+
+const viewer = byId("viewer");
+
+function enlarge(name, url) {
+  viewer.querySelector("img").src = url;
+  viewer.querySelector("img").alt = name;
+  viewer.querySelector("figcaption").textContent = name;
+  viewer.showModal();
+}
+
+viewer.addEventListener("click", () => viewer.close());
+
+// What goes with the message that is being written
+
+export function showTray(files, remove) {
+  const chips = files.map((file, place) => {
+    const button = element("button", "icon", "×");
+    button.type = "button";
+    button.ariaLabel = `Leave ${file.name} out`;
+    button.addEventListener("click", () => remove(place));
+    const preview = isPicture(file) ? element("img") : "";
+    if (preview) [preview.src, preview.alt] = [file.url, ""];
+    return element("li", "", preview, element("span", "", file.name), element("small", "", sizeName(file.size)), button);
+  });
+  byId("tray").replaceChildren(...chips);
+}
+
+export function showTrouble(words) {
+  byId("trouble").textContent = words;
+  byId("trouble").hidden = !words;
 }
 
 function optionButton(option, line, choose) {
@@ -132,32 +228,49 @@ function remarkOn({ state, connected, refused, kind, ends }) {
 // Whoever reads the end stays there, also when a phone's keyboard takes half of the screen.
 
 let atTheEnd = true;
+let end = 0;
 
 export function toTheEnd() {
   atTheEnd = true;
   scroll.scrollTop = scroll.scrollHeight;
+  end = scroll.scrollTop;
   newest.hidden = true;
+}
+
+// Whoever has just scrolled up is not there any more, though the browser has not told it yet.
+function isAtTheEnd() {
+  return scroll.scrollTop >= end - 60 || scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
 }
 
 newest.addEventListener("click", toTheEnd);
 scroll.addEventListener("scroll", () => {
   atTheEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
   if (atTheEnd) newest.hidden = true;
+  if (scroll.scrollTop < 200) atTop();
 });
+
+let atTop = () => {};
+
+export function onTop(notify) {
+  atTop = notify;
+}
+
 new ResizeObserver(() => atTheEnd && toTheEnd()).observe(scroll);
 
 // The list of conversations: one stop for the Tab key, arrows inside it.
 
-export function showList(conversations, { open, connected }) {
+const withoutMarks = (text) => text.replace(/\*\*|`+|^#+ /gm, "");
+
+export function showList(conversations, { open, connected, atWork }) {
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const items = conversations.map((each) => ({
     key: each.token,
     title: titleOf(each),
-    words: each.last ? (each.last.from === "visitor" ? "You: " : "") + each.last.text : "Nothing said yet",
+    words: each.last ? (each.last.from === "visitor" ? `You: ${each.last.text}` : withoutMarks(each.last.text)) : "Nothing said yet",
     time: each.last ? shortTime(new Date(each.last.at)) : "",
     at: each.last?.at,
     unread: each.after > each.seen,
-    answering: connected && each.pending.length > 0 && each.last?.kind !== "question",
+    answering: connected && (each.pending.length > 0 || atWork.get(each.token) === true) && each.last?.kind !== "question",
     isOpen: each.token === open,
   }));
   arrange(list, items, makeEntry, fillEntry);
@@ -165,7 +278,7 @@ export function showList(conversations, { open, connected }) {
   const unread = items.filter((item) => item.unread).length;
   byId("drawer").classList.toggle("unread", unread > 0);
   const current = items.find((item) => item.isOpen);
-  document.title = `${unread ? `(${unread}) ` : ""}${current ? `${current.title.slice(0, 60)} · ` : ""}Turnlane`;
+  document.title = `${unread ? `(${unread}) ` : ""}${current ? `${current.title.slice(0, 60)} · ` : ""}${document.body.dataset.title}`;
 }
 
 function makeEntry() {

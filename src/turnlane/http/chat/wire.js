@@ -1,10 +1,12 @@
 // The way to the server and back. A line is sent under its own id until it is stored, so that a lost connection neither
 // loses nor doubles it. Replies come as one stream for all conversations, which goes on from the last one known of each.
 
+import { proof } from "./host.js";
 import { channel } from "./store.js";
 
 const base = `/channels/${encodeURIComponent(channel)}`;
 const requestMostMs = 20_000;
+const silenceMostMs = 40_000; // the server says something every 15 s
 const typingEveryMs = 1_000;
 const retryFirstMs = 400;
 const retryMostMs = 8_000;
@@ -23,20 +25,27 @@ function patience() {
   };
 }
 
-export async function fetchHistory(token) {
-  const answer = await fetch(`${base}/${token}/history`, { signal: AbortSignal.timeout(requestMostMs) });
+export async function fetchHistory(token, question = {}) {
+  const answer = await fetch(`${base}/${token}/history?${new URLSearchParams(question)}`, {
+    headers: proof,
+    signal: AbortSignal.timeout(requestMostMs),
+  });
   if (!answer.ok) throw new Error(`status ${answer.status}`);
   return answer.json();
 }
 
-async function post({ id, conversation, text, answers }) {
+const postJson = (value, timeout = requestMostMs) =>
+  fetch(base, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...proof },
+    body: JSON.stringify(value),
+    signal: AbortSignal.timeout(timeout),
+  });
+
+async function post({ id, conversation, text, answers }, files) {
+  const attachments = files.map(({ name, url }) => ({ name, url }));
   try {
-    const answer = await fetch(base, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ id, conversation, text, answers }),
-      signal: AbortSignal.timeout(requestMostMs),
-    });
+    const answer = await postJson({ id, conversation, text, answers, attachments }, requestMostMs * (files.length ? 6 : 1));
     if (answer.status === 202) return { stored: true };
     if (answer.status >= 500 || answer.status === 408 || answer.status === 429) return {};
     const problem = await answer.json();
@@ -54,12 +63,7 @@ export function reportTyping(conversation) {
   const now = performance.now();
   if (now - reported < typingEveryMs) return;
   reported = now;
-  fetch(base, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ conversation, typing: true }),
-    signal: AbortSignal.timeout(requestMostMs),
-  }).catch(() => {});
+  postJson({ conversation, typing: true }).catch(() => {});
 }
 
 // One line after the other, so that they are stored in the order in which they were typed.
@@ -67,15 +71,15 @@ export class Sender {
   #busy = false;
   #patience = patience();
 
-  constructor({ next, onStored, onRefused }) {
-    Object.assign(this, { next, onStored, onRefused });
+  constructor({ next, filesOf, onStored, onRefused }) {
+    Object.assign(this, { next, filesOf, onStored, onRefused });
   }
 
   async sendAll() {
     if (this.#busy) return;
     this.#busy = true;
     for (let line = this.next(); line; line = this.next()) {
-      const { stored, refused } = await post(line);
+      const { stored, refused } = await post(line, this.filesOf(line));
       if (stored) this.onStored(line);
       else if (refused) this.onRefused(line, refused);
       else await this.#patience.wait();
@@ -90,17 +94,15 @@ export class Sender {
   }
 }
 
+// Read by hand, as an EventSource can prove nothing: it sends no headers of ours.
 export class Stream {
-  #source = null;
+  #connection = null;
   #watched = new Set();
   #patience = patience();
+  isOpen = false;
 
-  constructor({ places, onReply, onPreview, onOpen, onLost }) {
-    Object.assign(this, { places, onReply, onPreview, onOpen, onLost });
-  }
-
-  get isOpen() {
-    return this.#source?.readyState === EventSource.OPEN;
+  constructor({ places, onEvent, onOpen, onLost, onRefused }) {
+    Object.assign(this, { places, onEvent, onOpen, onLost, onRefused });
   }
 
   // Only if somebody is not watched yet: what is under way is not cut for nothing.
@@ -108,31 +110,66 @@ export class Stream {
     if (this.places().some(([token]) => !this.#watched.has(token))) this.connect();
   }
 
-  // Always a new source, never the browser's own retry: it would name the places of long ago.
-  connect() {
-    this.#source?.close();
+  // Always anew, from the places that are known now.
+  async connect() {
+    this.#connection?.abort();
+    const connection = new AbortController();
+    this.#connection = connection;
     const places = this.places();
-    const watch = places.map(([token, after]) => `${token}:${after}`).join(",");
-    const source = new EventSource(`${base}/stream?watch=${watch}`);
-    this.#source = source;
     this.#watched = new Set(places.map(([token]) => token));
-    source.onopen = () => {
-      this.#patience.reset();
-      this.onOpen();
-    };
-    source.addEventListener("reply", (event) => this.onReply(JSON.parse(event.data)));
-    source.addEventListener("preview", (event) => this.onPreview(JSON.parse(event.data)));
-    source.onerror = async () => {
-      source.close();
-      this.onLost();
-      await this.#patience.wait();
-      if (source === this.#source) this.connect();
-    };
-    // A source that nobody answers waits for ever.
-    setTimeout(() => source.readyState === EventSource.CONNECTING && source.onerror(), requestMostMs);
+    this.isOpen = false;
+    const isRefused = await this.#follow(places, connection);
+    if (connection !== this.#connection) return;
+    this.isOpen = false;
+    if (isRefused) return this.onRefused();
+    this.onLost();
+    await this.#patience.wait();
+    if (connection === this.#connection) this.connect();
   }
 
   retryNow() {
     if (!this.isOpen) this.#patience.wake();
+  }
+
+  // Until it ends, however it does. True: the server knows us not, and asking again changes nothing.
+  async #follow(places, connection) {
+    const watch = places.map(([token, after]) => `${token}:${after}`).join(",");
+    let timer = setTimeout(() => connection.abort(), requestMostMs);
+    const hears = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => connection.abort(), silenceMostMs);
+    };
+    try {
+      const answer = await fetch(`${base}/stream?watch=${watch}`, { headers: proof, signal: connection.signal, cache: "no-store" });
+      if (answer.status === 401) return true;
+      if (!answer.ok) return false;
+      this.#patience.reset();
+      this.isOpen = true;
+      this.onOpen();
+      await readEvents(answer.body, hears, (name, data) => connection === this.#connection && this.onEvent(name, data));
+    } catch {
+      // Cut, or silent for too long: the places say where to go on.
+    } finally {
+      clearTimeout(timer);
+    }
+    return false;
+  }
+}
+
+async function readEvents(body, hears, notify) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+    hears();
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const { event: name, data } = Object.fromEntries(event.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+      try {
+        if (data) notify(name, JSON.parse(data));
+      } catch (error) {
+        reportError(error); // a mistake of ours, and no reason to go on without the rest
+      }
+    }
   }
 }

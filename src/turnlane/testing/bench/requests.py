@@ -15,6 +15,7 @@ from turnlane.backends.memory import MemoryBackend
 from turnlane.flow.remember import Memory
 from turnlane.flow.run_turn import run_turn
 from turnlane.flow.spending import Spending
+from turnlane.flow.split import Splitter
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -158,6 +159,7 @@ class Process:
                 clock=self.clock,
                 spending=self._spending,
                 memory=self._memory,
+                splitter=Splitter({}),
                 people=self.people,
             )
             await self.backend.commit(lease, outcome)

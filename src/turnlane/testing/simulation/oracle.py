@@ -229,7 +229,9 @@ class Account:
         self.waiting.append(item)
         self.show_no_more()
         self.user = item.sender if isinstance(item, Message) else ""
-        if self.kind is Kind.OUT or len(self.waiting) >= self.most:
+        if self.kind is Kind.OUT:
+            self.quiet_at = max(now, self.quiet_at) if len(self.waiting) > 1 else now
+        elif len(self.waiting) >= self.most:
             self.quiet_at = now
         else:
             first = self.waiting[0]
@@ -438,9 +440,10 @@ class Oracle:
             return Acceptance("accepted", stored.seq)
         if message.role == "person" and self._heard_as_answer(lane, stored, message.answers, now):
             return Acceptance("accepted", stored.seq)
-        if arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending:
+        is_full = arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending
+        if arrival.too_fast or is_full:
             lane.arrived += 1
-            self._refused([stored], FULL, arrival.policy, now)
+            self._refused([stored], notice.TOO_FAST if arrival.too_fast else FULL, arrival.policy, now)
             return Acceptance("rejected", stored.seq)
         lane.gather(stored, arrival.policy, now)
         lane.judge_lateness(stored)
@@ -779,8 +782,11 @@ class Oracle:
         require(all(limit is None or count <= limit for count, limit in counts), "no limit is exceeded", counts, turns)
 
     def _spend(self, lane: Account, now: int) -> None:
-        policy = lane.policy
-        if lane.kind is Kind.OUT and policy.send_every_ms:
+        if lane.kind is Kind.OUT:
+            self._count_one(lane.policy, now)
+
+    def _count_one(self, policy: Policy, now: int) -> None:
+        if policy.send_every_ms:
             full = Bucket(policy.send_every_ms, policy.send_burst, now, policy.send_burst * policy.send_every_ms)
             self.buckets.setdefault(policy.tenant, full).take(now)
 
@@ -841,10 +847,11 @@ class Oracle:
         return view.due_at is not None and lane.claimable and starts <= now
 
     def _held_until(self, lane: Account) -> int:
-        if lane.kind is not Kind.OUT:
-            return 0
-        bucket = self.buckets.get(lane.policy.tenant)
-        return max(self.holds[lane.policy.tenant], bucket.free_at if bucket else 0)
+        return self._free_at(lane.policy.tenant) if lane.kind is Kind.OUT else 0
+
+    def _free_at(self, tenant: str) -> int:
+        bucket = self.buckets.get(tenant)
+        return max(self.holds[tenant], bucket.free_at if bucket else 0)
 
     def _claimed(self, lease: Lease, worker: str, kind: Kind, now: int) -> None:
         lane = self.accounts[kind, lease.key]
@@ -931,7 +938,7 @@ class Oracle:
         """Who runs a turn may show what there is of the answer, as long as nothing else is to be said."""
         turn = self.accounts[Kind.TURN, lease.key]
         runs = turn.batch is not None and turn.holder is not None and turn.holder.epoch == lease.epoch
-        free = self.holds[turn.policy.tenant] <= now and not turn.policy.send_every_ms and not turn.gone
+        free = self._free_at(turn.policy.tenant) <= now and not turn.gone
         may = runs and self.may_claim(lease.worker, now) and free
         if not may:
             require(not answer, "nobody stale shows anything, nor while the account is held", lease)
@@ -943,6 +950,8 @@ class Oracle:
             out.shown_under = lease.epoch
         may_show = out.shown_under == lease.epoch and not out.paused
         require_same(answer, may_show, "an answer is shown while nothing else is to be said", lease, out)
+        if may_show:
+            self._count_one(turn.policy, now)
 
     def end_what_is_shown(self) -> None:
         """After every step: whoever has let go of its turn shows nothing of it any more."""
@@ -955,7 +964,7 @@ class Oracle:
     def _goes_on(self, lane: Account, now: int) -> Account | None:
         if not lane.waiting or lane.paused or self._is_paused(lane):
             return None
-        if lane.policy.send_every_ms or self._held_until(lane) > now:
+        if lane.policy.send_every_ms or lane.policy.send_pause_ms or self._held_until(lane) > now:
             return None
         assert lane.holder is None and lane.former is not None
         lane.holder = replace(lane.former, agent=lane.policy.agent)
@@ -1152,6 +1161,8 @@ class Oracle:
         settled = {"state": state, "settled_at": now, "attempt": lane.attempts, "receipt": receipt}
         self._amend_delivery(lane.key, lane.batch.items[0].seq, **settled)
         self.events[f"delivery.{state}"] += 1
+        if state == "sent" and lane.policy.send_pause_ms:
+            lane.quiet_at = now + lane.policy.send_pause_ms
         return self._done(lane, "sent" if state == "sent" else "failed", now, by_commit=by_commit)
 
     def _done(self, lane: Account, verdict: Verdict, now: int, *, by_commit: bool) -> Verdict:

@@ -128,6 +128,10 @@ class World:
             account: (self._chance.choice((0, 0, 0, 700, 3_000)), self._chance.choice((1, 1, 3)))
             for account in ("hooks", "people")
         }
+        rests = self._haste = random.Random(f"{seed}/rests")
+        self._pauses = {"people": rests.choice((0, 0, 300)), "hooks": rests.choice((0, 0, 2_000))}
+        self._hurrying = self._haste.choice((0.0, 0.0, 0.1))
+        """How often somebody says more than they may."""
         self._asking = self._chance.choice((0, 5, 20))
         """How often a turn ends for now by asking."""
         self._pressing = self._chance.choice((0.0, 0.05, 0.2))
@@ -161,7 +165,7 @@ class World:
             self.people_write: 18,
             self.a_worker_claims: 24,
             self.a_worker_finishes: 26,
-            self.a_worker_shows_an_answer: 9,
+            self.a_worker_shows_an_answer: 12,
             self.workers_renew: 7,
             self.somebody_reaps: 6,
             self.time_passes: 12,
@@ -250,7 +254,8 @@ class World:
             message = replace(message, answers=self._any_button(key))
         if self._chance.random() < self._business:
             message = replace(message, role="business")
-        self._sent.append(Arrival(message, self._policies[key], command))
+        too_fast = self._haste.random() < self._hurrying
+        self._sent.append(Arrival(message, self._policies[key], command, too_fast))
         return self._sent[-1]
 
     def _any_button(self, key: str) -> str:
@@ -289,6 +294,7 @@ class World:
             deliver_for_ms=chance.choice((3_000, 86_400_000)),
             send_every_ms=every_ms,
             send_burst=burst,
+            send_pause_ms=self._pauses[tenant],
             takeover_ms=chance.choice((0, 2_000, 10_000, 10_000)),
             session_wait_ms=self._session_wait_ms,
         )
