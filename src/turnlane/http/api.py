@@ -140,6 +140,7 @@ class Api:
 
     def routes(self) -> list[BaseRoute]:
         return [
+            Route("/me", self.me),
             Route("/lanes", self.lanes),
             Route(CONVERSATIONS + "{key:path}", self.conversation),
             Route(CONVERSATIONS + "{key:path}", self.steer, methods=["POST"]),
@@ -163,6 +164,11 @@ class Api:
             Route("/counts", self.counts),
             Route("/openapi.json", self.openapi),
         ]
+
+    async def me(self, request: Request) -> Response:
+        """Who asks, for the console."""
+        Query(request)
+        return json_answer({"role": "operator", "csrf": None, "open": True})
 
     async def lanes(self, request: Request) -> Response:
         query = Query(request, "kind", "state", "channel", "limit")

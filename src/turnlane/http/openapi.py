@@ -104,6 +104,17 @@ def description() -> Schema:
     }
 
 
+_ME = {
+    "type": "object",
+    "properties": {
+        "role": {"enum": ["operator", "viewer"]},
+        "csrf": {"type": ["string", "null"]},
+        "open": {"type": "boolean"},
+    },
+    "required": ["role", "csrf", "open"],
+}
+
+
 def operations() -> Sequence[Operation]:
     """Every path of the API, in the order of docs/reference/http.md."""
     kind = _choice("kind", KINDS, "Of lanes; `turn` if not given")
@@ -149,6 +160,7 @@ def operations() -> Sequence[Operation]:
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
+        Operation("/api/me", "Who asks, and what a page must send along with what it changes", _ME),
         Operation("/api/events", "Facts as they happen", event, [after, seen], media_type="text/event-stream"),
         Operation("/api/openapi.json", "This description", {"type": "object"}),
     ]

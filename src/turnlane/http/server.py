@@ -19,6 +19,7 @@ from turnlane.http import answer
 from turnlane.http.access import Access, Guard
 from turnlane.http.api import Api
 from turnlane.http.base import Bot
+from turnlane.http.console import ConsolePage
 from turnlane.http.health import Health
 from turnlane.http.page import ChatPage
 from turnlane.http.people import People
@@ -63,6 +64,7 @@ def create_app(
             *hooks.routes(),
             Route("/update-user", People(bot, access).update, methods=["POST"]),
             Mount("/api", Router(api, redirect_slashes=False), middleware=[operator]),
+            *ConsolePage(access).routes(),
             *page.routes(),
         ],
         exception_handlers={
