@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from turnlane.errors import InvalidSettings
 from turnlane.model.command import Command
 from turnlane.model.delivery import DeliveryState, Reported
-from turnlane.model.event import Event
+from turnlane.model.event import Event, Fact
 from turnlane.model.lane import Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits
@@ -226,8 +226,8 @@ class Backend(Protocol):
         knew whether it arrived, has arrived. False: there is no such delivery, or it says nothing new.
         """
 
-    async def set_aside(self, channel: str, why: str, body: str) -> None:
-        """Keep something that a platform told and nobody could read, as an event (`hook.aside`)."""
+    async def note(self, name: str, conversation: str | None = None, **facts: Fact) -> None:
+        """Write down a fact that comes with no change of the store: all that `EVENTS` says of its name."""
 
     # Steering
 

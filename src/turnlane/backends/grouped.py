@@ -14,7 +14,7 @@ from turnlane.backends.writer import Call, Group, Verb, Writer
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable, WorkerLost
 from turnlane.model.delivery import DeliveryState, Reported
-from turnlane.model.event import Event, event_of
+from turnlane.model.event import Event, Fact, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
@@ -203,8 +203,8 @@ class GroupedBackend:
         is_new: bool = await self._call(Transaction.report, (conversation, place, state, receipt, cause))
         return is_new
 
-    async def set_aside(self, channel: str, why: str, body: str) -> None:
-        await self._call(Transaction.set_aside, (channel, why, body))
+    async def note(self, name: str, conversation: str | None = None, **facts: Fact) -> None:
+        await self._call(Transaction.note, (name, conversation, facts))
 
     async def typing(self, conversation: str) -> bool:
         waits: bool = await self._call(Transaction.typing, (conversation,))

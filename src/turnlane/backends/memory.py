@@ -18,7 +18,7 @@ from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
 from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Reported, Settled
-from turnlane.model.event import Event, event_of
+from turnlane.model.event import Event, Fact, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS
@@ -437,8 +437,8 @@ class MemoryBackend:
     ) -> bool:
         return self._run(lambda t: t.report(conversation, place, state, receipt, cause))
 
-    async def set_aside(self, channel: str, why: str, body: str) -> None:
-        self._run(lambda t: t.set_aside(channel, why, body))
+    async def note(self, name: str, conversation: str | None = None, **facts: Fact) -> None:
+        self._run(lambda t: t.note(name, conversation, facts))
 
     async def typing(self, conversation: str) -> bool:
         return self._run(lambda t: t.typing(conversation))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 from turnlane.backends.record import Record
 from turnlane.model.delivery import Reported
+from turnlane.model.event import FACTS, Fact
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.policy import OnBusy
 from turnlane.model.turn import Superseded
@@ -189,8 +191,8 @@ class Steering(Record):
         self._rows.save_lane(lane)
         return True
 
-    def set_aside(self, channel: str, why: str, body: str) -> None:
-        self._note("hook.aside", None, channel, why, body)
+    def note(self, name: str, conversation: str | None, facts: Mapping[str, Fact]) -> None:
+        self._note(name, conversation, *(facts[fact] for fact in FACTS[name]))
 
     def drop(self, conversation: str, place: int) -> bool:
         lane = self._rows.lane(OUT, conversation)

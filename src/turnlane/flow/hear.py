@@ -52,7 +52,7 @@ async def hear(
     for status in heard.statuses:
         await _tie(status, backend)
     for aside in heard.asides:
-        await backend.set_aside(channel, aside.why, _storable(aside.body))
+        await backend.note("hook.aside", channel=channel, why=aside.why, body=_storable(aside.body))
     for why, count in Counter(ignored).items():
         emit(Event("hook.ignored", clock.now(), None, {"channel": channel, "why": why, "count": count}))
     return received

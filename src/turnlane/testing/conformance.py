@@ -1078,10 +1078,17 @@ class BackendConformance:
         following = await claim_one(backend, worker, Kind.OUT)
         assert following.delivery is not None and following.delivery.text == "two"
 
-    async def test_what_nobody_can_read_is_kept(self, backend: Backend) -> None:
-        await backend.set_aside("site", "an unknown type", '{"type": "hologram"}')
-        (kept,) = [each.event for each in await backend.events() if each.event.name == "hook.aside"]
-        assert kept.facts == {"channel": "site", "why": "an unknown type", "body": '{"type": "hologram"}'}
+    async def test_a_fact_is_written_down_by_itself(self, backend: Backend, clock: Clock) -> None:
+        """In the order of what happens, and of no lane unless it names one, which need not exist."""
+        unread = {"channel": "site", "why": "an unknown type", "body": '{"type": "hologram"}'}
+        await backend.note("hook.aside", **unread)
+        await joined(backend, clock)
+        await backend.note("session.forgotten", ALICE, by="nobody")
+        told = [each.event for each in await backend.events()]
+        assert [event.name for event in told] == ["hook.aside", "worker.joined", "session.forgotten"]
+        assert (told[0].conversation, told[0].facts) == (None, unread)
+        assert (told[2].conversation, told[2].facts) == (ALICE, {"by": "nobody"})
+        assert await backend.lanes() == []
 
     async def test_a_conversation_rests_between_two_sendings_and_no_other_waits_for_it(
         self, backend: Backend, clock: Clock, pass_time: PassTime
