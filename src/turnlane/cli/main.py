@@ -42,7 +42,7 @@ VERBS = {
     "policy": "Set how one conversation treats what comes while a turn runs.",
     "migrate": "Bring the store to this version's schema.",
     "backend": "Move everything to another store.",
-    "simulate": "Try to break the engine, or a bot of your own.",
+    "simulate": "Try to break the engine, or a bot of your own; or see lanes move.",
     "bench": "Measure the engine against the limit of its store.",
 }
 """Each verb is `turnlane.cli.<verb>:command`. The sentences stand here so that --help imports none of them."""

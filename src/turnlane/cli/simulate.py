@@ -1,17 +1,20 @@
-"""`turnlane simulate`: histories that could happen to a store, in virtual time, each from its seed; or to your bot."""
+"""`turnlane simulate`: histories that could happen to a store, in virtual time; or to your bot, or live."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import click
 from click.core import ParameterSource
 
 from turnlane.cli import common
+from turnlane.cli.storm import ONLY as LIVE_ONLY
+from turnlane.cli.storm import Asked, misplaced, storms
+from turnlane.cli.storm import storm as run_storm
 from turnlane.cli.table import Column, echo_table, took
 from turnlane.clock import SystemClock
 from turnlane.settings import Duration
@@ -70,6 +73,7 @@ class Lasting(click.ParamType[Duration]):
     help="With --bot: how many there are to be killed and frozen. 0: only workers inside this one are cut off.",
 )
 @click.option("--say", multiple=True, metavar="TEXT", help="With --bot: what people say. May be given several times.")
+@storms
 @common.as_json
 @click.pass_context
 def command(
@@ -85,6 +89,7 @@ def command(
     lasts: Duration,
     processes: int,
     say: tuple[str, ...],
+    storm: Asked,
     as_json: bool,
 ) -> None:
     """Try to break the engine: crashes, freezes past the lease, lost and doubled calls, clock jumps.
@@ -93,8 +98,13 @@ def command(
 
     With --bot it is a bot of your own that is tried: processes of it share a throwaway file, and are killed and frozen
     while people write. Its own store is not opened and a witness stands in for its channels; its agents run for real.
+
+    With --live customers storm a real instance, so that there is something to see: one of its own on a throwaway file,
+    which is judged in the end, or with --url one that runs.
     """
-    _refuse_misplaced(ctx, BOT_ONLY if bot is None else ENGINE_ONLY)
+    _refuse_misplaced(ctx, bot, storm)
+    if storm.live:
+        ctx.exit(run_storm(ctx, storm, seed=seed, as_json=as_json))
     if bot is not None:
         from turnlane.cli.break_bot import break_bot
         from turnlane.testing.chaos import Plan
@@ -120,12 +130,23 @@ def command(
     ctx.exit(1 if history.broken else 0)
 
 
-def _refuse_misplaced(ctx: click.Context, options: Mapping[str, str]) -> None:
+def _refuse_misplaced(ctx: click.Context, bot: str | None, storm: Asked) -> None:
     """What would be ignored is refused instead."""
-    for name, option in options.items():
+    if bot is not None and storm.live:
+        raise click.UsageError("--bot and --live are two things to do; leave one of them out", ctx)
+    chosen = "--bot" if bot is not None else "--live" if storm.live else None
+    for of, options in ((None, ENGINE_ONLY), ("--bot", BOT_ONLY), ("--live", LIVE_ONLY)):
+        for name, option in options.items() if of != chosen else ():
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                only = f"is only for {of}" + ("; name one" if of == "--bot" else "")
+                reason = f"is not for {chosen}; leave one of them out" if chosen else only
+                raise click.UsageError(f"{option} {reason}", ctx)
+    for name in misplaced(storm) if storm.live else ():
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            reason = "is only for --bot; name one" if options is BOT_ONLY else "is not for --bot; leave one of them out"
-            raise click.UsageError(f"{option} {reason}", ctx)
+            where = (
+                "an instance of its own; leave out --url" if storm.url else "an instance that runs; name it with --url"
+            )
+            raise click.UsageError(f"{LIVE_ONLY[name]} is only for {where}", ctx)
 
 
 def _parts(seeds: range) -> list[range]:

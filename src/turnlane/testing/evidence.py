@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from turnlane.backends import open_backend
@@ -22,6 +22,10 @@ Promise = Literal["lost", "doubled", "reordered", "overlapping", "ended by itsel
 Violation = tuple[Promise, str]
 
 STORY_MAX = 100_000
+
+Says = Callable[[str, int, int], str]
+"""What an agent said in a conversation, in a turn, under an epoch."""
+Seen = TypeVar("Seen", Call, Reply)
 
 
 def answer_of(conversation: str, turn: int, epoch: int) -> str:
@@ -54,6 +58,7 @@ class Conversation:
     turns: Sequence[Turn] = ()
     deliveries: Sequence[tuple[str, int, str]] = ()
     """Id, turn and state, in the order of the outbox."""
+    says: Says = answer_of
 
     @property
     def answered(self) -> list[str]:
@@ -104,7 +109,7 @@ class Conversation:
             yield "the turns' ranges do not tile the messages"
         if not _grow([turn.epoch for turn in self.turns]):
             yield "a later turn was committed under an older epoch"
-        expected = {turn.number: answer_of(self.key, turn.number, turn.epoch) for turn in self.turns}
+        expected = {turn.number: self.says(self.key, turn.number, turn.epoch) for turn in self.turns}
         for reply in self.replies:
             if reply.text != expected.get(reply.turn):
                 yield f"turn {reply.turn} said {reply.text!r}, committed was {expected.get(reply.turn)!r}"
@@ -129,21 +134,32 @@ def gather(
     calls: Sequence[Call],
     replies: Sequence[Reply],
     requests: Sequence[Reply],
+    says: Says = answer_of,
 ) -> list[Conversation]:
-    """All conversations; `sent` names them by their full keys, whose last parts differ."""
+    """All conversations; `sent` names them by their full keys, whose last parts differ. `says`: what the agent said."""
     read = in_rows if _has_rows(store) else in_stories
     stored = read(store, list(sent))
+    replies_of, requests_of = _by_conversation(replies), _by_conversation(requests)
+    calls_of = _by_conversation(calls)
     return [
         Conversation(
             key,
             ids,
-            replies=[reply for reply in replies if reply.conversation == key.partition("/")[2]],
-            requests=[request for request in requests if request.conversation == key.partition("/")[2]],
-            calls=[call for call in calls if call.conversation == key],
+            replies=replies_of[key.partition("/")[2]],
+            requests=requests_of[key.partition("/")[2]],
+            calls=calls_of[key],
+            says=says,
             **stored[key],
         )
         for key, ids in sent.items()
     ]
+
+
+def _by_conversation(seen: Sequence[Seen]) -> Mapping[str, list[Seen]]:
+    found: dict[str, list[Seen]] = defaultdict(list)
+    for each in seen:
+        found[each.conversation].append(each)
+    return found
 
 
 def in_rows(store: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:

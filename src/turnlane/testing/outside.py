@@ -61,16 +61,62 @@ async def ask(
 
 
 async def _exchange(url: str, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    reader, writer = await _connected_to(url)
     try:
-        path = (address.path or "/") + (f"?{address.query}" if address.query else "")
-        writer.write(_head(f"{method} {path} HTTP/1.1", headers) + body)
-        await writer.drain()
-        line, answered = await _read_head(reader)
-        return Answer(int(line.split()[1]), answered, await _read_body(reader, answered))
+        return await _asked(reader, writer, url, method, headers, body)
     finally:
         writer.close()
+
+
+async def _connected_to(url: str) -> tuple[StreamReader, StreamWriter]:
+    address = urlsplit(url)
+    encrypted = address.scheme == "https"
+    port = address.port or (443 if encrypted else 80)
+    return await asyncio.open_connection(address.hostname, port, ssl=encrypted or None)
+
+
+async def _asked(
+    reader: StreamReader, writer: StreamWriter, url: str, method: str, headers: Mapping[str, str], body: bytes
+) -> Answer:
+    address = urlsplit(url)
+    path = (address.path or "/") + (f"?{address.query}" if address.query else "")
+    writer.write(_head(f"{method} {path} HTTP/1.1", headers) + body)
+    await writer.drain()
+    line, answered = await _read_head(reader)
+    return Answer(int(line.split()[1]), answered, await _read_body(reader, answered))
+
+
+class Caller:
+    """Posts to one URL, one request after the other, over one connection that is made anew if it was lost."""
+
+    def __init__(self, url: str, *, secret: str | None = None) -> None:
+        self._url = url
+        self._headers = {"host": urlsplit(url).netloc, "content-type": "application/json"}
+        if secret is not None:
+            self._headers["authorization"] = f"Bearer {secret}"
+        self._talk: tuple[StreamReader, StreamWriter] | None = None
+
+    async def post(self, value: object, *, within: float = ASK_SECONDS_MAX) -> Answer:
+        """Raises one of NO_ANSWER; nobody knows then what became of it."""
+        body = json.dumps(value).encode()
+        headers = {**self._headers, "content-length": str(len(body))}
+        try:
+            async with asyncio.timeout(within):
+                if self._talk is None or self._talk[0].at_eof():
+                    self.close()
+                    self._talk = await _connected_to(self._url)
+                answer = await _asked(*self._talk, self._url, "POST", headers, body)
+        except NO_ANSWER:
+            self.close()
+            raise
+        if answer.headers.get("connection", "").lower() == "close":
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        if self._talk is not None:
+            self._talk[1].close()
+            self._talk = None
 
 
 # Being asked
@@ -107,6 +153,14 @@ class Reply:
     part: int
     text: str
     in_reply_to: tuple[str, ...]
+
+
+class Fails(Exception):
+    """Raised by an agent that answers with this status, and with nothing to say."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 Respond = Callable[[Call], Awaitable[str]]
@@ -184,17 +238,21 @@ class Outside:
 
     async def _answer(self, path: str, headers: Mapping[str, str], value: Any) -> tuple[int, object]:
         if path == "/turns":
-            return 200, await self._respond(value["turn"])
+            try:
+                return 200, await self._respond(value["turn"])
+            except Fails as failure:
+                return failure.status, None
         return await self._receive(headers, value), None
 
     async def _respond(self, turn: Mapping[str, Any]) -> object:
         call = Call(turn, time.monotonic())
         self.calls.append(call)
         self._note()
-        text = await self.respond(call)
-        call.ended = time.monotonic()
-        self._note()
-        return {"text": text}
+        try:
+            return {"text": await self.respond(call)}
+        finally:
+            call.ended = time.monotonic()
+            self._note()
 
     async def _receive(self, headers: Mapping[str, str], value: Mapping[str, Any]) -> int:
         said = {name: value[name] for name in ("conversation", "turn", "part", "text")}

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -37,8 +37,14 @@ class Turnlane:
         wrapper: Sequence[str] = (),
         command: Sequence[str] = COMMAND,
         environment: Mapping[str, str] | None = None,
+        keeps: Collection[str] | None = None,
+        apart: bool = False,
     ) -> None:
+        """`keeps`: of its log only these events, and what is no event; all, unless told. `apart`: in a group of its
+        own, so that Ctrl-C on this terminal does not reach it."""
         self.lines: list[Line] = []
+        self._keeps = keeps
+        self._group = 0 if apart else None
         self._argv = [*wrapper, *command, *arguments]
         self._folder = folder
         self._environment = surroundings() if environment is None else environment
@@ -51,7 +57,13 @@ class Turnlane:
         """Start it, or start it again after it ended. What is asked about its log is then asked about this start."""
         self._began = len(self.lines)
         self._process = await asyncio.create_subprocess_exec(
-            *self._argv, cwd=self._folder, env=self._environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+            *self._argv,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            process_group=self._group,
         )
         self._reader = asyncio.create_task(self._read(self._process))
 
@@ -106,7 +118,9 @@ class Turnlane:
     async def _read(self, process: Process) -> None:
         assert process.stdout is not None
         async for raw in process.stdout:
-            self._note(_parsed(raw.decode(errors="replace").rstrip()))
+            line = _parsed(raw.decode(errors="replace").rstrip())
+            if self._keeps is None or line.get("event", "") in {"", *self._keeps}:
+                self._note(line)
         await process.wait()
         self._note({"text": f"(ended with {process.returncode})"})
 
