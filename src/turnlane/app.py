@@ -85,6 +85,8 @@ class Bot:
         self.paths = paths_of(self.settings)
         self.update_user_secret = revealed(self.settings.update_user_secret)
         self.operator_token = revealed(self.settings.operator_token)
+        self.viewer_token = revealed(self.settings.viewer_token)
+        self.proxies = self.settings.proxies
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )

@@ -41,6 +41,9 @@ TOLD_BY_OTHERS = {
     "activity.untold",
     "settings.applied",
     "settings.ignored",
+    "operator.acted",
+    "login.accepted",
+    "login.refused",
 }
 
 

@@ -15,7 +15,7 @@ from turnlane.backends.memory import MemoryBackend
 from turnlane.channels.base import Channel, Heard, Received
 from turnlane.channels.web import Web
 from turnlane.channels.webhook import Webhook
-from turnlane.clock import SystemClock
+from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendUnavailable, NotFound
 from turnlane.flow.hear import hear
 from turnlane.http.listen import bind
@@ -37,8 +37,8 @@ WORKER = "worker-1"
 class SmallBot:
     """What http needs of the application, over the memory backend."""
 
-    def __init__(self, *, operator_token: str | None = None) -> None:
-        self.clock = SystemClock()
+    def __init__(self, *, operator_token: str | None = None, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
         self.backend = MemoryBackend("memory://", self.clock)
         self.channels: dict[str, Channel] = {
             "site": Webhook("site", secret="site-secret"),
@@ -46,6 +46,8 @@ class SmallBot:
             "web": Web("web"),
         }
         self.operator_token = operator_token
+        self.viewer_token: str | None = None
+        self.proxies = 0
         self.paths = {"/hooks/site": "site"}
         self.update_user_secret: str | None = None
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels)

@@ -1,4 +1,4 @@
-"""Who may ask: the operator by a token, and on loopback no page of another site."""
+"""Who may ask: the operator and viewers by their tokens, and on loopback no page of another site."""
 
 from __future__ import annotations
 
@@ -54,6 +54,42 @@ async def test_health_needs_no_token(bot: SmallBot) -> None:
 async def test_nothing_is_served_to_the_world_without_a_token(bot: SmallBot) -> None:
     with pytest.raises(InvalidSettings, match="operator_token"):
         create_app(bot, listen_host="0.0.0.0")
+
+
+VIEWER = {"authorization": "Bearer viewer"}
+CHANGES = [
+    ("POST", "/api/conversations/site%2Falice/pause"),
+    ("POST", "/api/conversations/site%2Falice/say"),
+    ("POST", "/api/schedules"),
+    ("PUT", "/api/settings/lanes.debounce"),
+    ("DELETE", "/api/settings/lanes.debounce"),
+    ("PATCH", "/api/nothing"),
+]
+
+
+@pytest.mark.parametrize("path", ["/api/lanes", "/api/settings", "/api/me", "/metrics", "/console"])
+async def test_a_viewer_sees_what_the_operator_sees(bot: SmallBot, path: str) -> None:
+    bot.operator_token, bot.viewer_token = "operator", "viewer"
+    async with in_process(bot, listen_host="0.0.0.0") as client:
+        assert (await client.get(path, headers=VIEWER)).status_code == 200
+        assert (await client.head(path, headers=VIEWER)).status_code == 200
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+async def test_a_viewer_changes_nothing(bot: SmallBot, method: str, path: str) -> None:
+    bot.operator_token, bot.viewer_token = "operator", "viewer"
+    await bot.say("site/alice", "hi")
+    before = await bot.backend.events()
+    async with in_process(bot, listen_host="0.0.0.0") as client:
+        answer = await client.request(method, path, headers=VIEWER, json={"text": "hi", "value": "9s"})
+    assert "operator token" in problem(answer, 403)
+    assert await bot.backend.events() == before
+
+
+async def test_only_a_token_that_is_set_lets_anybody_in(bot: SmallBot) -> None:
+    bot.operator_token = "operator"
+    async with in_process(bot, listen_host="0.0.0.0") as client:
+        problem(await client.get("/api/lanes", headers=VIEWER), 401)
 
 
 @pytest.mark.parametrize("path", ["/", "/api/lanes", "/metrics", "/chat/chat.js"])

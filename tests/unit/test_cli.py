@@ -479,7 +479,7 @@ def test_init_writes_settings_that_load_and_never_overwrites(folder: Path) -> No
 def test_everything_that_init_comments_out_loads_when_switched_on(folder: Path) -> None:
     file = folder / "all.toml"
     file.write_text(re.sub(r"(?m)^#(?=\S)", "", TEMPLATE))
-    settings = load(file, dict.fromkeys(re.findall(r'env = "(\w+)"', TEMPLATE), "x"))
+    settings = load(file, {name: name for name in re.findall(r'env = "(\w+)"', TEMPLATE)})
     assert settings.lanes == Lanes()
     assert set(settings.channels) == {"web", "site", "slack", "wa"}
     assert set(settings.agents) == {"support", "script", "claude", "gpt"}

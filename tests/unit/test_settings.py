@@ -433,6 +433,16 @@ def test_a_platform_that_signs_nothing_needs_a_word_where_others_reach_it(read: 
     assert read(f'[channels.a]\n{channel}\n{word} = "s"', environ, listen="0.0.0.0:80").channels
 
 
+def test_a_viewers_token_is_another_than_the_operators_and_not_alone(read: Read) -> None:
+    (said,) = problems_of(read, 'viewer_token = "v"')
+    assert said.startswith("viewer_token: ")
+    assert "operator_token" in said
+    (said,) = problems_of(read, 'operator_token = "s3cret"\nviewer_token = "s3cret"')
+    assert "choose another" in said
+    assert "s3cret" not in said
+    assert read('operator_token = "o"\nviewer_token = { env = "V" }', {"V": "v"}).viewer_token == Secret("v")
+
+
 # Secrets stay secret
 
 

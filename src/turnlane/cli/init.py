@@ -21,6 +21,7 @@ turns_at_once = 5                   # agent runs at the same time, in each proce
 #sends_at_once = 20
 #drain = "30s"                      # how long a graceful stop waits for what is running
 #operator_token = { env = "OPERATOR_TOKEN" }
+#viewer_token = { env = "VIEWER_TOKEN" }  # sees everything, changes nothing
 #log_format = "human"               # or "json"
 
 [lanes]

@@ -20,6 +20,7 @@ from turnlane.flow.explain import explain
 from turnlane.flow.steer import Said
 from turnlane.http import openapi
 from turnlane.http.answer import json_answer
+from turnlane.http.audit import concerns
 from turnlane.http.base import Bot
 from turnlane.http.query import Query, conversation_key_in, written_after
 from turnlane.http.webhooks import read_body
@@ -140,7 +141,6 @@ class Api:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/me", self.me),
             Route("/lanes", self.lanes),
             Route(CONVERSATIONS + "{key:path}", self.conversation),
             Route(CONVERSATIONS + "{key:path}", self.steer, methods=["POST"]),
@@ -164,11 +164,6 @@ class Api:
             Route("/counts", self.counts),
             Route("/openapi.json", self.openapi),
         ]
-
-    async def me(self, request: Request) -> Response:
-        """Who asks, for the console."""
-        Query(request)
-        return json_answer({"role": "operator", "csrf": None, "open": True})
 
     async def lanes(self, request: Request) -> Response:
         query = Query(request, "kind", "state", "channel", "limit")
@@ -201,6 +196,7 @@ class Api:
         written = written_after(request, CONVERSATIONS)
         how = _suffix(written, VERBS)
         key = conversation_key_in(written.removesuffix(how))
+        concerns(request, key)
         if how == POLICY:
             return json_answer(await steer.behave(self._backend, key, (await _body(request, _POLICY)).on_busy))
         if how == RENEW:
@@ -252,7 +248,9 @@ class Api:
         written = written_after(request, OUTBOX)
         how = _suffix(written, DELIVERY_DECISIONS)
         await _body(request, _NOTHING)
-        return json_answer(await DELIVERY_DECISIONS[how](self._backend, unquote(written.removesuffix(how))))
+        decided = await DELIVERY_DECISIONS[how](self._backend, unquote(written.removesuffix(how)))
+        concerns(request, decided.conversation)
+        return json_answer(decided)
 
     async def dead_letters(self, request: Request) -> Response:
         query = Query(request, "conversation", "limit")
@@ -269,6 +267,7 @@ class Api:
         written = written_after(request, DEAD_LETTERS)
         how = _suffix(written, DECISIONS)
         turn = _turn_named(written.removesuffix(how))
+        concerns(request, turn[0])
         await _body(request, _NOTHING)
         return json_answer(await DECISIONS[how](self._backend, *turn))
 
@@ -283,6 +282,7 @@ class Api:
         wanted = decode_json(_SCHEDULING, request.headers, body).schedule
         wanted.check()
         policy = self._policy_for(channel_of(wanted.conversation))
+        concerns(request, wanted.conversation)
         return json_answer(await schedule.add(self._backend, wanted, policy))
 
     async def schedule(self, request: Request) -> Response:
@@ -297,8 +297,11 @@ class Api:
         await _body(request, _NOTHING)
         name = unquote(written.removesuffix(how))
         if how == "/fire":
-            return json_answer(await schedule.fire(self._backend, name, self._clock.now()))
-        return json_answer(await SCHEDULE_STEERING[how](self._backend, name))
+            steered = await schedule.fire(self._backend, name, self._clock.now())
+        else:
+            steered = await SCHEDULE_STEERING[how](self._backend, name)
+        concerns(request, steered.conversation)
+        return json_answer(steered)
 
     async def settings(self, request: Request) -> Response:
         Query(request)

@@ -31,6 +31,13 @@ class Bot(Protocol):
     def operator_token(self) -> str | None: ...
 
     @property
+    def viewer_token(self) -> str | None: ...
+
+    @property
+    def proxies(self) -> int:
+        """How many proxies stand before the server."""
+
+    @property
     def paths(self) -> Mapping[str, str]:
         """Of channels that take web hooks at a path of their own: their names."""
 

@@ -14,19 +14,21 @@ from starlette.routing import BaseRoute, Route
 from turnlane.http.access import Access, Guard
 from turnlane.http.page import PAGE_HEADERS
 
-MEDIA_TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript"}
+ASSETS = {"css": "text/css", "js": "text/javascript"}
+MEDIA_TYPES = {"html": "text/html", **ASSETS}
 
 
 class ConsolePage:
-    """Holds nothing that is anybody's: what is shown comes from `/api`, which is guarded by itself."""
+    """Its files hold nothing that is anybody's: what is shown comes from `/api`, which is guarded by itself."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     def routes(self) -> list[BaseRoute]:
         own_site = [Middleware(Guard, checks=[self._access.own_site_only])]
+        known = [Middleware(Guard, checks=[self._access.own_site_only, self._access.page_only])]
         return [
-            Route("/console", self.index, middleware=own_site),
+            Route("/console", self.index, middleware=known),
             Route("/console/{file:path}", self.asset, middleware=own_site),
         ]
 
@@ -44,7 +46,7 @@ def assets() -> frozenset[str]:
     """The files that are served, by their paths below `/console/`."""
     root = files("turnlane.http") / "console"
     inside = {f"views/{each.name}" for each in (root / "views").iterdir()}
-    return frozenset(name for name in inside | {each.name for each in root.iterdir()} if _ending(name) in MEDIA_TYPES)
+    return frozenset(name for name in inside | {each.name for each in root.iterdir()} if _ending(name) in ASSETS)
 
 
 def _answer(file: str) -> Response:

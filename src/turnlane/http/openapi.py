@@ -52,17 +52,18 @@ TRANSCRIPT_EXAMPLE = "5d7c1f1e-0000-4000-8000-000000000001"
 
 PROBLEMS: Mapping[int, str] = {
     400: "A parameter or the body cannot be read; `detail` names it",
-    401: "A wrong or missing operator token",
-    403: "A page of another site, or another machine's name, on a loopback address",
+    401: "A wrong or missing token",
+    403: "A viewer may not change things; or a page of another site, or another machine's name on a loopback address",
     404: "No such conversation, message, dead letter, delivery, schedule, setting, transcript or channel",
     405: "Not with this method",
     408: "The body took too long",
     413: "The body is too long",
     415: "The body is not declared as JSON",
     422: "JSON of the wrong shape",
+    429: "Too many wrong tokens came from this address; `Retry-After` says when to come back",
     503: "The store cannot be reached; `Retry-After` says when to come back",
 }
-ALWAYS = (400, 401, 403, 503)
+ALWAYS = (400, 401, 403, 429, 503)
 _BODIES = (404, 408, 413, 415, 422)
 """Where something is named, and a body is read."""
 
@@ -97,10 +98,13 @@ def description() -> Schema:
         "components": {
             "schemas": {**_schemas(), "Problem": _PROBLEM},
             "responses": {str(status): _problem(status) for status in PROBLEMS},
-            "securitySchemes": {"operator": {"type": "http", "scheme": "bearer", "description": "`operator_token`"}},
+            "securitySchemes": {
+                "operator": {"type": "http", "scheme": "bearer", "description": "`operator_token`"},
+                "viewer": {"type": "http", "scheme": "bearer", "description": "`viewer_token`: to look only"},
+            },
         },
         # Without a token set, loopback alone is enough.
-        "security": [{"operator": []}, {}],
+        "security": [{"operator": []}, {"viewer": []}, {}],
     }
 
 

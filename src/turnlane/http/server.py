@@ -18,9 +18,11 @@ from turnlane.errors import TurnlaneError
 from turnlane.http import answer
 from turnlane.http.access import Access, Guard
 from turnlane.http.api import Api
+from turnlane.http.audit import Audit
 from turnlane.http.base import Bot
 from turnlane.http.console import ConsolePage
 from turnlane.http.health import Health
+from turnlane.http.login import Login
 from turnlane.http.page import ChatPage
 from turnlane.http.people import People
 from turnlane.http.stream import EventStream, Streams
@@ -45,25 +47,36 @@ def create_app(
     `metrics` is the listener that counts this process's events; without it `/metrics` shows the store alone.
     `transcripts`: if they are not beside the backend.
     """
-    access = Access(listen_host=listen_host, operator_token=bot.operator_token)
+    access = Access(
+        listen_host=listen_host,
+        operator_token=bot.operator_token,
+        viewer_token=bot.viewer_token,
+        proxies=bot.proxies,
+        clock=bot.clock,
+        emit=bot.emit,
+    )
+    login = Login(bot, access)
     streams = Streams(bot.backend)
     hooks = WebHooks(bot, access, body_bytes_max=body_bytes_max)
     health = Health(bot, Metrics(bot.channels) if metrics is None else metrics)
     page = ChatPage(bot, access, streams)
     api = [
+        Route("/me", login.me),
         Route("/events", EventStream(bot, streams).events),
         *Api(bot).routes(),
         *TranscriptsApi(bot, transcripts).routes(),
     ]
-    operator = Middleware(Guard, checks=[access.own_site_only, access.operator_only])
+    known = Middleware(Guard, checks=[access.own_site_only, access.known_only])
+    audit = Middleware(Audit, bot=bot, access=access)
     app = Starlette(
         routes=[
             Route("/healthz", health.healthz),
             Route("/readyz", health.readyz),
-            Route("/metrics", health.metrics, middleware=[operator]),
+            Route("/metrics", health.metrics, middleware=[known]),
             *hooks.routes(),
             Route("/update-user", People(bot, access).update, methods=["POST"]),
-            Mount("/api", Router(api, redirect_slashes=False), middleware=[operator]),
+            Mount("/api", Router(api, redirect_slashes=False), middleware=[known, audit]),
+            *login.routes(),
             *ConsolePage(access).routes(),
             *page.routes(),
         ],

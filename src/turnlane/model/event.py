@@ -99,6 +99,10 @@ EVENTS: Mapping[str, str] = {
     "value, by",
     "settings.applied": "This process goes on with what is stored: these are new, other or gone. settings",
     "settings.ignored": "A stored setting is not in force in this process, as it does not fit. setting, cause",
+    "operator.acted": "An operator changed something: over the API, in the console, or by the command line. action, "
+    "by, from, status",
+    "login.accepted": "Somebody logged in to the console. from, role",
+    "login.refused": "Somebody gave a wrong token: in the form of the login, or a header. from, way",
     "server.ready": "Requests are answered. url",
     "server.draining": "Told to stop: running turns finish, new ones wait for the next start. seconds",
     "hook.received": "A web hook was answered. channel, status, accepted, duplicates",

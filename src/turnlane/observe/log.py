@@ -49,6 +49,7 @@ WARNINGS = frozenset(
         "store.unavailable",
         "hook.aside",
         "hook.refused",
+        "login.refused",
     }
 )
 ERRORS = frozenset({"turn.dead_lettered", "delivery.failed"})

@@ -45,6 +45,7 @@ def contradictions_in(settings: Settings) -> Iterator[str]:
     yield from _unreachable(settings)
     yield from _unsigned_visitors(settings)
     yield from _unusable_options(settings)
+    yield from _unfit_viewers(settings)
     yield from _exposed(settings)
 
 
@@ -161,6 +162,18 @@ def _unusable_options(settings: Settings) -> Iterator[str]:
                 agent.options.check()
             except InvalidSettings as error:
                 yield f"[agents.{name}] {error}"
+
+
+def _unfit_viewers(settings: Settings) -> Iterator[str]:
+    if settings.viewer_token is None:
+        return
+    if settings.operator_token is None:
+        yield (
+            "viewer_token: says who may look and change nothing, but without an operator_token everybody may change "
+            "everything; set that, too"
+        )
+    elif settings.viewer_token == settings.operator_token:
+        yield "viewer_token: is the same as operator_token, so a viewer would be an operator; choose another"
 
 
 def _exposed(settings: Settings) -> Iterator[str]:

@@ -492,6 +492,8 @@ class Settings(Table, frozen=True, kw_only=True):
     paused: bool = False
     machine: str | None = None
     operator_token: Secret | None = None
+    viewer_token: Secret | None = None
+    proxies: CountOrNone = 0
     update_user_secret: Secret | None = None
     log_format: Literal["human", "json"] = "human"
     lanes: Lanes = Lanes()
