@@ -47,3 +47,21 @@ ensure_environment() {
         wanted_state >"$stamp"
     fi
 }
+
+# Tests open pages in a real browser: Debian's, where we may install it. Without one they say that they are skipped.
+ensure_browser() {
+    local candidate
+    for candidate in chromium chromium-browser google-chrome chrome; do
+        if command -v "$candidate" >/dev/null; then
+            return
+        fi
+    done
+    if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then
+        echo "Installing Chromium for the tests that open pages; this happens once." >&2
+        { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+            chromium fonts-dejavu-core; } >/dev/null ||
+            echo "Chromium could not be installed; the tests that need it are skipped." >&2
+    else
+        echo "There is no Chromium, and only root may install it; the tests that need it are skipped." >&2
+    fi
+}

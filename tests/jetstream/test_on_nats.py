@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nats import connect
 from tests.contention import accepted
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
@@ -352,3 +353,15 @@ async def test_tls_is_spoken_with_a_certificate_of_ones_own(with_tls: tuple[Nats
     assert (await store.accept([arrival("alice", "m-1")]))[0].verdict == "accepted"
     with pytest.raises(BackendUnavailable):
         await open_backend(server.url.replace("nats://", "tls://")).open()
+
+
+async def test_a_stream_is_made_although_the_server_still_clears_away_another_of_its_name(opens: Opens) -> None:
+    """A server says that a stream is deleted before all of it is gone. What is left is played by a plain file here."""
+    with Nats() as server:
+        client = await connect(server.url)
+        await client.jetstream().add_stream(name="first")
+        await client.close()
+        (first,) = server.folder.rglob("streams/first")
+        first.with_name("turnlane").write_text("in the way, until the server has failed once")
+        assert await (await opens(server.url)).lanes() == []
+        assert "not a directory" in server.log, "it was not in the way"

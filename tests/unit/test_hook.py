@@ -187,6 +187,36 @@ async def test_what_cannot_be_read_is_set_aside_and_stops_nothing(tmp_path: Path
     assert len([aside for heard in inbox.heard for aside in heard.asides]) == 1
 
 
+async def test_a_file_that_may_not_be_read_is_left_where_it_is_and_told_of_once(tmp_path: Path) -> None:
+    closed = tmp_path / hook.NEW / f"{1:020d}-1-00000000.json"
+    closed.mkdir(parents=True)  # as unreadable as it gets, also for root
+    inbox = Inbox()
+    listening = asyncio.create_task(ClaudeHooks("claude-code", spool=tmp_path).listen(inbox.receive))
+    for count in (1, 2):
+        hook.keep(str(tmp_path), json.dumps(EVENT).encode())
+        await inbox.messages(count)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    (aside,) = [aside for heard in inbox.heard for aside in heard.asides]
+    assert closed.name in aside.body
+    assert closed.exists()
+
+
+async def test_what_killed_hooks_were_writing_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    hook.keep(str(tmp_path), json.dumps(EVENT).encode())
+    left, written = (tmp_path / hook.WRITING / name for name in ("left", "written"))
+    for file in (left, written):
+        file.write_text("{")
+    os.utime(left, (0, 0))
+    inbox = Inbox()
+    listening = asyncio.create_task(ClaudeHooks("claude-code", spool=tmp_path).listen(inbox.receive))
+    await inbox.messages(1)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    assert written.exists()
+    assert not left.exists()
+
+
 async def test_one_at_a_time_takes_from_a_spool(tmp_path: Path) -> None:
     first, second = Inbox(), Inbox()
     tasks = [asyncio.create_task(ClaudeHooks("claude-code", spool=tmp_path).listen(first.receive))]

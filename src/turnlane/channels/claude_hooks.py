@@ -24,6 +24,8 @@ TAKEN_AT_ONCE = 200
 LOOK_SECONDS = 1.0
 """How often to look without being woken: whoever waits for the lock, or a wake-up that got lost."""
 RETRY_SECONDS = 0.5
+WRITING_SECONDS_MAX = 3600.0
+"""What is still being written after so long was left by a hook that was killed."""
 SENDER = "keyboard"
 MACHINE = "machine"
 """What is added to an event: where the files are that it names."""
@@ -38,11 +40,14 @@ class ClaudeHooks:
         self.name = name
         self._machine = machine
         self._spool = Path(spool).expanduser()
+        self._unreadable: set[str] = set()
+        """Left where they are, for whoever may read them, and told of once."""
 
     async def listen(self, receive: Receive) -> None:
         for folder in (NEW, WRITING):
             (self._spool / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         async with self._alone(), _woken(self._spool / WAKE) as woken:
+            self._sweep()
             while True:
                 woken.clear()
                 while await self._take(receive):
@@ -67,12 +72,22 @@ class ClaudeHooks:
         finally:
             os.close(descriptor)
 
+    def _sweep(self) -> None:
+        """Remove what hooks that were killed have left. The time is that of the files, and so of their disk."""
+        (self._spool / LOCK).touch()
+        now = (self._spool / LOCK).stat().st_mtime
+        for left in (self._spool / WRITING).iterdir():
+            with suppress(FileNotFoundError):  # it was not left after all
+                if now - left.stat().st_mtime > WRITING_SECONDS_MAX:
+                    left.unlink()
+
     async def _take(self, receive: Receive) -> bool:
         """Some of what is there, oldest first. False: there was nothing, or it cannot be stored just now.
 
         A file goes when its event is durable. If we are gone before that, it is taken again, and known by its name.
         """
-        names = sorted(name for name in os.listdir(self._spool / NEW) if _NAME.fullmatch(name))[:TAKEN_AT_ONCE]
+        there = set(os.listdir(self._spool / NEW)) - self._unreadable
+        names = sorted(name for name in there if _NAME.fullmatch(name))[:TAKEN_AT_ONCE]
         if not names:
             return False
         read = [self._read(name) for name in names]
@@ -83,7 +98,7 @@ class ClaudeHooks:
         except BackendUnavailable:
             await asyncio.sleep(RETRY_SECONDS)
             return False
-        for name in names:
+        for name in set(names) - self._unreadable:
             (self._spool / NEW / name).unlink(missing_ok=True)
         return True
 
@@ -92,6 +107,9 @@ class ClaudeHooks:
             text = (self._spool / NEW / name).read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return None
+        except OSError as error:
+            self._unreadable.add(name)
+            return Aside("an event of Claude Code whose file cannot be read", str(error))
         try:
             event = json.loads(text)
             session = event["session_id"]

@@ -39,6 +39,7 @@ BLOCK_CONVERSATIONS, BLOCK_ROWS = 200, 1000
 """So many conversations are held in memory, or as many as have about so many messages and deliveries."""
 RECORD_BYTES = 200_000
 """Into which old rows are gathered; one that is longer has a record of its own."""
+CLEARING_TRIES_MAX = 5
 BYTES_THAT_COUNT = 4_000
 """A longer record counts for several, so that a batch does not grow beyond some four million."""
 
@@ -208,14 +209,25 @@ class NatsContents:
         with self._explained():
             info = self._store.stream_info()
             config = self._store.stream_config() if info is None else info["config"]
-            try:
-                self._link.api(f"STREAM.DELETE.{self._target.stream}")
-            except ServerError as error:
-                if error.code != NO_STREAM:
-                    raise
             config["first_seq"] = last_fact + 1
-            self._made = self._set("CREATE", config, -VERSION)
+            self._made = self._begin_anew(config)
             self._last = last_fact
+
+    def _begin_anew(self, config: dict[str, Any]) -> str:
+        """A server clears a stream away after it has said so, and one of the same name may begin with what is left."""
+        for _ in range(CLEARING_TRIES_MAX):
+            self._delete()
+            made = self._set("CREATE", config, -VERSION)
+            if not self._link.api(f"STREAM.INFO.{self._target.stream}")["state"]["messages"]:
+                return made
+        raise BackendUnavailable(f"{self.name}: what it held comes back after it was deleted; try again later")
+
+    def _delete(self) -> None:
+        try:
+            self._link.api(f"STREAM.DELETE.{self._target.stream}")
+        except ServerError as error:
+            if error.code != NO_STREAM:
+                raise
 
     def write(self, piece: Piece) -> None:
         what, values = piece

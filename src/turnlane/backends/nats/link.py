@@ -47,6 +47,7 @@ BATCH_MAX = 1000
 MESSAGE_ID = "Nats-Msg-Id"
 WRONG_LAST_SEQUENCE = {10071, 10164}
 DUPLICATE_IN_BATCH = 10201
+STORE_FAILED = 10049
 BUSY = {10158, 10176, 10210, 10203, 10199}
 """The same again will do: too many batches are open, one was cut, or a write of the same id is under way."""
 
@@ -263,15 +264,19 @@ class Link:
         return self.wait_for(self._api(path, body))
 
     async def _api(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Asked again while nobody answers but a server is there, as when a leader is elected. Twice does no harm."""
+        """Asked again while nobody answers but a server is there, as when a leader is elected. Twice does no harm.
+
+        So it is while a server that was told to delete a stream still clears it away, and cannot make one of its name.
+        """
         payload = json.dumps(body).encode() if body is not None else b""
         until = self._loop.time() + PATIENCE_SECONDS
         while True:
             try:
                 answer = await self.client.request(f"$JS.API.{path}", payload, timeout=ANSWER_SECONDS_MAX)
                 return _judged(json.loads(answer.data))
-            except (NatsTimeout, NoRespondersError):
-                if self._loop.time() > until or not self.client.is_connected:
+            except (NatsTimeout, NoRespondersError, ServerError) as error:
+                is_final = isinstance(error, ServerError) and error.code != STORE_FAILED
+                if is_final or self._loop.time() > until or not self.client.is_connected:
                     raise
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
 
