@@ -11,9 +11,8 @@ from tests.http.conftest import WORKER, SmallBot, in_process
 
 from turnlane.backends.memory import MemoryBackend
 from turnlane.errors import BackendUnavailable
-from turnlane.http.audit import ACTION_CHARACTERS_MAX
 from turnlane.model.delivery import delivery_id
-from turnlane.model.event import Event, Fact
+from turnlane.model.event import ACTION_CHARACTERS_MAX, Event, Fact
 from turnlane.model.lane import Kind
 from turnlane.model.turn import GaveUp
 

@@ -341,3 +341,39 @@ def test_what_waits_for_an_answer_says_so_and_how_to_give_it() -> None:
     assert "turn 1 waits for the answer to 'Deploy now?'" in waits["text"]
     call("answer", "site/alice", "no")
     assert [step["name"] for step in explained("site:m-1")["steps"]] == ["stored", "asked", "attempt", "answer"]
+
+
+# Who did what
+
+
+def acts() -> list[tuple[str, str | None]]:
+    events = [json.loads(line)["event"] for line in call("tail", "--no-follow", "--json").stdout.splitlines()]
+    told = [each for each in events if each["name"] == "operator.acted"]
+    assert all((each["facts"]["by"], each["facts"]["status"]) == ("cli", 0) for each in told)
+    return [(each["facts"]["action"], each["conversation"]) for each in told]
+
+
+def test_what_is_done_by_the_command_line_is_written_down() -> None:
+    lived(idle)
+    call("pause", "site/alice", "--for", "2h")
+    call("send", "site/alice", "Anna here.", "--as-operator")
+    call("policy", "site/alice", "--on-busy", "steer")
+    call("settings", "set", "lanes.debounce", "5s")
+    call("schedules", "add", "pulse", "web/alice", "beat", "--every", "1h")
+    assert acts() == [
+        ("turnlane pause site/alice", "site/alice"),
+        ("turnlane send --as-operator site/alice", "site/alice"),
+        ("turnlane policy site/alice --on-busy steer", "site/alice"),
+        ("turnlane settings set lanes.debounce", None),
+        ("turnlane schedules add pulse", "web/alice"),
+    ]
+
+
+def test_looking_and_what_fails_is_no_act() -> None:
+    lived(idle)
+    call("policy", "site/alice")
+    call("show", "site/alice")
+    call("pause", "site/nobody")
+    call("answer", "site/alice", "yes")
+    call("deadletters", "drop", "site/alice#7")
+    assert acts() == []

@@ -32,4 +32,7 @@ def command(given: common.Given, conversation: str, text: str, as_json: bool) ->
 
 async def _answered(settings: Settings, key: str, text: str) -> Steered:
     async with common.opened(settings) as backend:
-        return await steer.answer(backend, key, text)
+        steered = await steer.answer(backend, key, text)
+        if steered.done:
+            await common.acted(backend, settings, key, key)
+        return steered

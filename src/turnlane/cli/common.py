@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import click
 
 from turnlane.backends import Backend, open_backend
-from turnlane.errors import InvalidSettings, NotFound
+from turnlane.errors import BackendError, InvalidSettings, NotFound
 from turnlane.http.wire import to_json
+from turnlane.model.event import ACTION_CHARACTERS_MAX, Fact
 from turnlane.model.message import key_written
 from turnlane.settings import Duration, Settings, load
 
@@ -129,6 +130,17 @@ async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[B
         yield backend
     finally:
         await backend.close()
+
+
+async def acted(backend: Backend, settings: Settings, on: str, conversation: str | None = None) -> None:
+    """Write down that the verb was obeyed. It has happened, so a store that fails just now does not make it undone."""
+    verb = click.get_current_context().command_path.partition(" ")[2]
+    action = f"turnlane {verb} {on}"[:ACTION_CHARACTERS_MAX]
+    facts: dict[str, Fact] = {"action": action, "by": "cli", "from": settings.this_machine, "status": 0}
+    try:
+        await backend.note("operator.acted", conversation, **facts)
+    except BackendError as error:
+        click.echo(f"it is done, but the store did not take down that you did it: {error}", err=True)
 
 
 async def workers_live(backend: Backend, now: int) -> int:

@@ -84,9 +84,14 @@ def drop_one(given: common.Given, id: str, as_json: bool) -> None:
 
 
 def _steer(verb: OnOne[Steered], given: common.Given, id: str, words: str, *, as_json: bool) -> None:
+    settings = given.load()
+
     async def steered() -> tuple[Steered, int]:
-        async with common.opened(given.load()) as backend:
-            return await verb(backend, *_named(id)), await common.workers_live(backend, SystemClock().now())
+        async with common.opened(settings) as backend:
+            conversation, number = _named(id)
+            steered = await verb(backend, conversation, number)
+            await common.acted(backend, settings, id, conversation)
+            return steered, await common.workers_live(backend, SystemClock().now())
 
     answer, live = asyncio.run(steered())
     if as_json:

@@ -73,9 +73,12 @@ def drop_one(given: common.Given, id: str, as_json: bool) -> None:
 def _decide(
     verb: Callable[[Backend, str], Awaitable[DeliveryView]], given: common.Given, id: str, words: str, *, as_json: bool
 ) -> None:
+    settings = given.load()
+
     async def decided() -> tuple[DeliveryView, LaneView, int]:
-        async with common.opened(given.load()) as backend:
+        async with common.opened(settings) as backend:
             delivery = await verb(backend, id)
+            await common.acted(backend, settings, id, delivery.conversation)
             lane = await steer.lane_of(backend, delivery.conversation, Kind.OUT)
             return delivery, lane, await common.workers_live(backend, SystemClock().now())
 

@@ -44,4 +44,6 @@ async def _steered(settings: Settings, key: str, on_busy: str | None) -> Steered
         if on_busy is None:
             return Steered(await steer.lane_of(backend, key, Kind.TURN), done=False)
         chosen = next((each for each in get_args(OnBusy) if each == on_busy), None)
-        return await steer.behave(backend, key, chosen)
+        steered = await steer.behave(backend, key, chosen)
+        await common.acted(backend, settings, f"{key} --on-busy {on_busy}", key)
+        return steered

@@ -130,7 +130,9 @@ def resume_one(given: common.Given, name: str, as_json: bool) -> None:
 def _decide(verb: OnOne, settings: Settings, name: str, words: str, *, as_json: bool, create: bool = False) -> None:
     async def decided() -> tuple[ScheduleView, int]:
         async with common.opened(settings, create=create) as backend:
-            return await verb(backend, name), await common.workers_live(backend, SystemClock().now())
+            view = await verb(backend, name)
+            await common.acted(backend, settings, name, view.conversation)
+            return view, await common.workers_live(backend, SystemClock().now())
 
     view, live = asyncio.run(decided())
     if as_json:

@@ -120,6 +120,7 @@ def _answer_by_hand(
     async def say() -> tuple[steer.Said, int]:
         async with common.opened(settings) as backend:
             said = await steer.say(backend, key, text, id=id_, sender=who, takes_over=takes_over)
+            await common.acted(backend, settings, f"--as-operator {key}", key)
             return said, await common.workers_live(backend, SystemClock().now())
 
     said, live = common.run(say())

@@ -91,7 +91,9 @@ async def _sessions_of(settings: Settings, key: str) -> Sequence[SessionView]:
 
 async def _renewed(settings: Settings, key: str) -> Steered:
     async with common.opened(settings) as backend:
-        return await steer.renew(backend, key)
+        steered = await steer.renew(backend, key)
+        await common.acted(backend, settings, key, key)
+        return steered
 
 
 def _row(session: SessionView, now: int) -> list[object]:

@@ -64,7 +64,9 @@ def _change(settings: Settings, name: str, value: str | None, *, as_json: bool) 
 
     async def changed() -> Setting:
         async with common.opened(settings) as backend:
-            return await LiveSettings(backend, settings).change(name, value, by="command line")
+            setting = await LiveSettings(backend, settings).change(name, value, by="command line")
+            await common.acted(backend, settings, name)
+            return setting
 
     setting = asyncio.run(changed())
     if as_json:

@@ -54,7 +54,9 @@ def steers(
 
 async def _steered(steer: Steer, settings: Settings, key: str, kind: Kind) -> tuple[Steered, int]:
     async with common.opened(settings) as backend:
-        return await steer(backend, key, kind), await common.workers_live(backend, SystemClock().now())
+        steered = await steer(backend, key, kind)
+        await common.acted(backend, settings, key, key)
+        return steered, await common.workers_live(backend, SystemClock().now())
 
 
 def tell(words: str, lane: LaneView, live: int) -> None:

@@ -10,9 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnlane.errors import BackendError
 from turnlane.http.access import READING, Access, Caller
 from turnlane.http.base import Bot
-from turnlane.model.event import Event, Fact
-
-ACTION_CHARACTERS_MAX = 200
+from turnlane.model.event import ACTION_CHARACTERS_MAX, Event, Fact
 
 log = logging.getLogger("turnlane.http")
 

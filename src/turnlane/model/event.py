@@ -9,6 +9,9 @@ from turnlane.model.value import value
 
 Fact = str | int | float | bool | None
 
+ACTION_CHARACTERS_MAX = 200
+"""Of what an operator did, as `operator.acted` tells it."""
+
 
 @value
 class Event:
