@@ -24,6 +24,7 @@ from turnlane.model.usage import Usage
 from turnlane.testing.doubles import VirtualClock
 
 TERM_MS = 30_000
+GATHERS = replace(AT_ONCE, debounce_ms=3_000, max_wait_ms=15_000)
 INTERRUPT = replace(AT_ONCE, on_busy="interrupt")
 TOLD_BY_OTHERS = {
     "store.waiting",
@@ -63,6 +64,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _asked(world)
     await _away(world)
     await _stopped(world)
+    await _called_off(world, clock)
     await _unseen(world)
     await _deaf(world)
     await _lost_and_fenced(world, clock)
@@ -238,6 +240,20 @@ async def _stopped(world: World) -> None:
     agent.go()
     async with world.working(agent):
         await world.settled("desk/dora")
+
+
+async def _called_off(world: World, clock: VirtualClock) -> None:
+    """Somebody types, and an operator stops what was said before and while a turn runs."""
+    await world.say("gathering", "hello", policy=GATHERS)
+    clock.advance(1_000)
+    assert await world.backend.typing("desk/gathering")
+    assert await world.backend.stop("desk/gathering")
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("frida", "hello")
+        await agent.asked(1)
+        await world.backend.stop("desk/frida")
+        await world.facts.seen("lane.freed")
 
 
 async def _lost_and_fenced(world: World, clock: VirtualClock) -> None:

@@ -39,6 +39,7 @@ from turnlane.model.usage import Spent
 from turnlane.model.value import value
 from turnlane.model.view import (
     Busy,
+    Changes,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -346,6 +347,9 @@ class Backend(Protocol):
         self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100
     ) -> list[LaneView]: ...
 
+    async def board(self, limit: int) -> list[LaneView]:
+        """Turn lanes, those that are not idle before all others; of each, the newest conversations first."""
+
     async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
         """The latest messages, turns, attempts and deliveries of a conversation, oldest first. None: never heard of."""
 
@@ -396,6 +400,10 @@ class Backend(Protocol):
 
         Cursors grow but are not dense. Facts of calls that changed nothing (duplicate, fenced) are kept if it is cheap.
         """
+
+    async def changes(self, *, after: int, limit: int = 1000) -> Changes:
+        """The same facts, and how the turn lanes of their conversations stand: read with or after the facts, so that
+        whoever keeps the last lane it was told has them as they are once it was told the last fact."""
 
     async def changed(self, within: float) -> bool:
         """Wait until something may have been committed, here or by another process. False: the seconds are over.

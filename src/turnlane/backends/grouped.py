@@ -27,6 +27,7 @@ from turnlane.model.turn import Outcome
 from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     Busy,
+    Changes,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -312,6 +313,10 @@ class GroupedBackend:
         now = self._clock.now()
         return await self._read(lambda v: v.lanes(kind=kind, state=state, channel=channel, limit=limit, now=now))
 
+    async def board(self, limit: int) -> list[LaneView]:
+        now = self._clock.now()
+        return await self._read(lambda v: v.board(limit, now))
+
     async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
         now = self._clock.now()
         return await self._read(lambda v: v.story(conversation, limit, now))
@@ -364,6 +369,10 @@ class GroupedBackend:
 
     async def events(self, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
         return await self._read(lambda v: v.events(after, limit))
+
+    async def changes(self, *, after: int, limit: int = 1000) -> Changes:
+        now = self._clock.now()
+        return await self._read(lambda v: v.changes(after, limit, now))
 
 
 def _committed(answer: tuple[Verdict, Taker | None]) -> Committed:

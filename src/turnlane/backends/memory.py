@@ -33,6 +33,7 @@ from turnlane.model.usage import Account, Period, Spent, Usage
 from turnlane.model.view import (
     AttemptView,
     Busy,
+    Changes,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -44,6 +45,8 @@ from turnlane.model.view import (
     Story,
     TurnView,
     WorkerView,
+    activity_first,
+    conversations_in,
     held_until,
     latest,
 )
@@ -509,6 +512,9 @@ class MemoryBackend:
         ]
         return [view for view in views if state is None or view.state == state][:limit]
 
+    async def board(self, limit: int) -> list[LaneView]:
+        return activity_first(await self.lanes(limit=len(self._rows.lanes)), limit)
+
     async def story(self, conversation: str, *, limit: int = 1000) -> Story | None:
         rows, now = self._rows, self._clock.now()
         lanes = [lane for (_, key), lane in rows.lanes.items() if key == conversation]
@@ -631,6 +637,11 @@ class MemoryBackend:
         if after < 0:
             return self._events[-1:]
         return self._events[after : after + limit]
+
+    async def changes(self, *, after: int, limit: int = 1000) -> Changes:
+        events, now = await self.events(after=after, limit=limit), self._clock.now()
+        lanes = [self._rows.lanes.get((Kind.TURN, key)) for key in conversations_in(events)]
+        return Changes(events, [LaneView.of(lane, now) for lane in lanes if lane is not None])
 
     async def changed(self, within: float) -> bool:
         try:

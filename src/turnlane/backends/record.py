@@ -37,6 +37,8 @@ class Record:
 
     def _let_go(self, lane: Lane) -> None:
         """Of a lane whose batch was ended by somebody else: what was said since may start from now on."""
+        if lane.kind is TURN:
+            self._note("lane.freed", lane.key, lane.epoch, lane.owner)
         lane.let_go(self._now)
         self._rows.save_lane(lane)
 

@@ -36,6 +36,7 @@ class Steering(Record):
             self._record_superseded(lane, lane.policy.agent, Superseded(set_aside=True, cause="stopped"))
         if lane.waiting:
             self._rows.settle_messages(lane, lane.claim_seq + 1, lane.next_seq, "superseded")
+        self._note("lane.stopped", lane.key, lane.pending)
         lane.stop(self._now)
         self._rows.save_lane(lane)
         return True

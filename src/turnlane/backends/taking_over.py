@@ -65,4 +65,5 @@ class TakingOver(Steering):
         if lane is None or not lane.wait_for_more(self._now):
             return False
         self._rows.save_lane(lane)
+        self._note("lane.typing", lane.key, lane.ready_at)
         return True

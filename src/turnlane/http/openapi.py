@@ -144,6 +144,7 @@ def operations() -> Sequence[Operation]:
         Operation(
             "/api/lanes", "Lanes, and what each is doing", _list("lanes", LaneView), [kind, state, channel, limit]
         ),
+        Operation("/api/lanes/stream", "Lanes as they change", event, [after, seen], media_type="text/event-stream"),
         *_of_conversations(limit),
         Operation("/api/messages/{channel}/{origin_id}", "Explain one", _ref(Explanation), message, problems=[404]),
         Operation(

@@ -22,6 +22,7 @@ from turnlane.http.audit import Audit
 from turnlane.http.base import Bot
 from turnlane.http.console import ConsolePage
 from turnlane.http.health import Health
+from turnlane.http.lanes_stream import LaneStream
 from turnlane.http.login import Login
 from turnlane.http.page import ChatPage
 from turnlane.http.people import People
@@ -63,6 +64,7 @@ def create_app(
     api = [
         Route("/me", login.me),
         Route("/events", EventStream(bot, streams).events),
+        Route("/lanes/stream", LaneStream(bot, streams).lanes),
         *Api(bot).routes(),
         *TranscriptsApi(bot, transcripts).routes(),
     ]

@@ -59,7 +59,17 @@ class Passing:
         return b"event: %s\ndata: %s\n\n" % (self.name.encode(), to_json(self.data))
 
 
-Read = Callable[[int], Awaitable[Sequence[Row]]]
+class Told(Protocol):
+    """One or more server-sent events, as they are written."""
+
+    @property
+    def cursor(self) -> int:
+        """Of the last of them."""
+
+    def __bytes__(self) -> bytes: ...
+
+
+Read = Callable[[int], Awaitable[Sequence[Told]]]
 """At most `ROWS_MAX` rows after that cursor, in order."""
 
 

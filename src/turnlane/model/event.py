@@ -89,6 +89,9 @@ EVENTS: Mapping[str, str] = {
     "budget.warned": "So much of a budget is used that its operator should know; said once a day. budget, whose, "
     "tokens, cost, share",
     "budget.stopped": "A turn did not start, as a budget is used up; it waits. budget, whose, tokens, cost, share",
+    "lane.stopped": "All that was said and not answered was set aside, so many messages. messages",
+    "lane.freed": "Whoever ran a turn that others had ended let go of the lane; what waits may start. epoch, worker",
+    "lane.typing": "The person is typing: what gathers waits for quiet anew, until then. ready_at",
     "lane.hurried": "An operator let the batch start at once that waited for a retry. kind",
     "worker.joined": "A worker may claim lanes. worker, machine",
     "worker.left": "A worker said goodbye. worker",

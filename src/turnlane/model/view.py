@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Literal
 
@@ -323,3 +323,23 @@ class Counts:
 class StoredEvent:
     cursor: int
     event: Event
+
+
+def conversations_in(events: Iterable[StoredEvent]) -> list[str]:
+    """That the events name, each once."""
+    return list(dict.fromkeys(stored.event.conversation for stored in events if stored.event.conversation is not None))
+
+
+@value
+class Changes:
+    """What happened, and how the lanes stand that it happened to."""
+
+    events: Sequence[StoredEvent]
+    lanes: Sequence[LaneView]
+    """Turn lanes of the conversations that the events name, each no older than the last of the events."""
+
+
+def activity_first(lanes: Iterable[LaneView], limit: int) -> list[LaneView]:
+    """Those that are not idle, then the others; of each, the newest first."""
+    newest = list(lanes)[::-1]
+    return sorted(newest, key=lambda lane: lane.state == "idle")[:limit]

@@ -22,7 +22,9 @@ from turnlane.model.event import Event, Fact
 Format = Literal["human", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
-STEPS = frozenset({"message.accepted", "turn.started", "delivery.started", "hook.received", "session.reused"})
+STEPS = frozenset(
+    {"message.accepted", "turn.started", "delivery.started", "hook.received", "session.reused", "lane.typing"}
+)
 """What happens to every message on its way; at `info` its end is enough."""
 WARNINGS = frozenset(
     {

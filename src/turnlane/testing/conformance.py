@@ -49,7 +49,7 @@ from turnlane.model.turn import (
     Superseded,
 )
 from turnlane.model.usage import Usage
-from turnlane.model.view import LaneView
+from turnlane.model.view import Changes, LaneView
 from turnlane.testing.doubles import VirtualClock
 
 PassTime = Callable[[int], Awaitable[None]]
@@ -2382,6 +2382,57 @@ class BackendConformance:
         for place, cursor in enumerate(cursors):
             assert await backend.events(after=cursor, limit=2) == stored[place + 1 : place + 3]
         assert await backend.events(after=-1) == stored[-1:]
+
+    async def test_changes_tell_how_the_lanes_stand_that_they_are_about(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1", ALICE), arrival("m-2", BOB))
+        begun = (await backend.changes(after=0)).events[-1].cursor
+        lease = await claim_one(backend, worker)
+        changes = await backend.changes(after=begun)
+        assert (list(changes.events), list(changes.lanes)) == (
+            await backend.events(after=begun),
+            [await lane_of(backend, lease.key)],
+        )
+        await backend.commit(lease, answer())
+        assert [entry.event.name for entry in (await backend.changes(after=begun, limit=1)).events] == ["turn.started"]
+        # Told late, a lane is as it is by now, or as it was with the fact, and never as it was before.
+        for cursor in (begun, changes.events[-1].cursor):
+            [lane] = (await backend.changes(after=cursor)).lanes
+            assert (lane.conversation, lane.state) == (lease.key, "idle")
+        last = (await backend.events(after=-1))[-1].cursor
+        assert await backend.changes(after=last) == Changes([], [])
+
+    async def test_every_change_of_a_lane_is_told(self, backend: Backend, clock: Clock, pass_time: PassTime) -> None:
+        """Also where somebody types, or an operator ends what was said and what runs."""
+        worker = await joined(backend, clock)
+
+        async def heard(changing: Awaitable[object]) -> str:
+            cursor = (await backend.events(after=-1))[-1].cursor
+            await changing
+            [lane] = (await backend.changes(after=cursor)).lanes
+            assert lane == await lane_of(backend)
+            return lane.state
+
+        await accept(backend, arrival("m-1", policy=replace(GATHER, max_wait_ms=60_000)))
+        await pass_time(1)
+        assert await heard(backend.typing(ALICE)) == "gathering"
+        assert await heard(backend.stop(ALICE)) == "idle"
+        await accept(backend, arrival("m-2"))
+        lease = await claim_one(backend, worker)
+        assert await heard(backend.stop(ALICE)) == "running"
+        assert await heard(backend.commit(lease, answer())) == "idle"
+
+    async def test_the_board_shows_what_is_not_idle_first(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        for number, name in enumerate(("a", "b", "c", "d")):
+            await accept(backend, arrival(f"m-{number}", f"site/{name}"))
+        while leases := await backend.claim(worker, Kind.TURN):
+            await backend.commit(leases[0], answer())
+        await backend.pause("site/b")
+        board = await backend.board(10)
+        assert [(lane.conversation, lane.state) for lane in board[:1]] == [("site/b", "paused")]
+        assert {lane.conversation for lane in board} == {"site/a", "site/b", "site/c", "site/d"}
+        assert await backend.board(2) == board[:2]
 
     async def test_a_change_is_noticed_here_and_elsewhere(self, backend: Backend, open_again: OpenAgain) -> None:
         watchers = [backend] if open_again is None else [backend, await open_again()]

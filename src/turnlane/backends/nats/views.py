@@ -20,6 +20,7 @@ from turnlane.model.question import QuestionView
 from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     Busy,
+    Changes,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -30,6 +31,7 @@ from turnlane.model.view import (
     StoredEvent,
     Story,
     WorkerView,
+    activity_first,
     latest,
 )
 
@@ -71,6 +73,9 @@ class NatsViews:
             if lane.kind is kind and channel in (None, channel_of(lane.key))
         ]
         return [view for view in views if state is None or view.state == state][:limit]
+
+    def board(self, limit: int, now: int) -> list[LaneView]:
+        return activity_first((LaneView.of(lane, now) for lane in self._lanes() if lane.kind is TURN), limit)
 
     def story(self, conversation: str, limit: int, now: int) -> Story | None:
         here = self._whole(conversation)
@@ -210,37 +215,58 @@ class NatsViews:
     # Events
 
     def events(self, after: int, limit: int) -> list[StoredEvent]:
-        if after < 0:
-            return self._last_event()
+        return self._last_event() if after < 0 else self._events_after(after, limit)[0]
+
+    def changes(self, after: int, limit: int, now: int) -> Changes:
+        """What happened to a conversation is stored in one record with how it stands since."""
+        events, records = self._events_after(after, limit)
+        lanes = [
+            LaneView.of(lane_from(packed, key, self._store.policies), now)
+            for key, record in records.items()
+            for packed in record.get("l", ())
+            if packed[0] == TURN
+        ]
+        return Changes(events, lanes)
+
+    def _events_after(self, after: int, limit: int) -> tuple[list[StoredEvent], dict[str, dict[str, Any]]]:
+        """And of each conversation that was changed meanwhile, its last record."""
         found: list[StoredEvent] = []
+        changed: dict[str, dict[str, Any]] = {}
         seq = max(after // EVENTS_PER_ROW_MAX, 1)
         while len(found) < limit:
             page = self._store.link.following(self._store.subjects.everything, seq)
-            found += [event for stored in page for event in self._events_of(stored) if event.cursor > after]
+            for stored, record in self._dated(page):
+                events = [event for event in self._events_of(stored, record) if event.cursor > after]
+                found += events
+                key = self._store.subjects.key(stored.subject)
+                if key is not None and events:
+                    changed[key] = record
             if not page:
                 break
             seq = page[-1].seq + 1
-        return found[:limit]
+        return found[:limit], changed
 
     def _last_event(self) -> list[StoredEvent]:
         last = self._store.last_seq()
         for back in (10, LAST_EVENTS, last):
             page = self._store.link.following(self._store.subjects.everything, max(last - back, 1))
-            found = [event for stored in page for event in self._events_of(stored)]
+            found = [event for dated in self._dated(page) for event in self._events_of(*dated)]
             if found:
                 return found[-1:]
         return []
 
-    def _events_of(self, stored: Stored) -> list[StoredEvent]:
-        if not self._store.subjects.is_dated(stored.subject):
-            return []
-        record = decode(stored.payload)
-        at = record["at"]
-        if at < self._store.events_forgotten_before:
-            return []
+    def _dated(self, page: list[Stored]) -> Iterator[tuple[Stored, dict[str, Any]]]:
+        for stored in page:
+            if self._store.subjects.is_dated(stored.subject):
+                record = decode(stored.payload)
+                if record["at"] >= self._store.events_forgotten_before:
+                    yield stored, record
+
+    @staticmethod
+    def _events_of(stored: Stored, record: dict[str, Any]) -> list[StoredEvent]:
         number = record.get("n", stored.seq)  # what was copied keeps the number that it had
         return [
-            StoredEvent(number * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
+            StoredEvent(number * EVENTS_PER_ROW_MAX + place, event_of(noted, record["at"]))
             for place, noted in enumerate(record.get("e", ()))
         ]
 

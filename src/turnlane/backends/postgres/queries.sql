@@ -260,6 +260,14 @@ SELECT * FROM lane
 WHERE kind = $1 AND ($2::text IS NULL OR (key >= $2::text || '/' AND key < $2::text || '0'))
 ORDER BY id LIMIT $3 OFFSET $4
 
+-- name: view_board
+-- Sorted in the store: most conversations are idle, and few of them are looked at.
+SELECT * FROM lane WHERE kind = $1
+ORDER BY (next_seq > done_seq OR owner IS NOT NULL OR paused OR parked) DESC, id DESC LIMIT $2
+
+-- name: view_lanes_by_key
+SELECT * FROM lane WHERE kind = $1 AND key = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)) COLLATE "C")
+
 -- name: view_lanes_of
 SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = $1 ORDER BY kind
 

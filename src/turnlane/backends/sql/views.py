@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from turnlane.backends.reader import EVENTS_PER_ROW_MAX
@@ -19,6 +20,7 @@ from turnlane.model.usage import Period, Spent
 from turnlane.model.view import (
     AttemptView,
     Busy,
+    Changes,
     Counts,
     DeadLetter,
     DeliveryView,
@@ -29,6 +31,7 @@ from turnlane.model.view import (
     StoredEvent,
     Story,
     WorkerView,
+    conversations_in,
     held_until,
 )
 
@@ -66,6 +69,13 @@ class SqlViews:
             if len(rows) < LANES_PAGE:
                 break
         return found[:limit]
+
+    def board(self, limit: int, now: int) -> list[LaneView]:
+        return self._lane_views("view_board", (Kind.TURN, limit), now)
+
+    def _lane_views(self, name: str, wanted: Row, now: int) -> list[LaneView]:
+        rows = self._execute(self._sql[name], wanted).fetchall()
+        return [LaneView.of(codec.lane_from(row, self._policies), now) for row in rows]
 
     def story(self, conversation: str, limit: int, now: int) -> Story | None:
         lanes = [
@@ -216,15 +226,19 @@ class SqlViews:
 
     def events(self, after: int, limit: int) -> list[StoredEvent]:
         if after < 0:
-            return self._unpack(self._execute(self._sql["view_last_journal"]).fetchall())[-1:]
+            return [*self._unpack(self._execute(self._sql["view_last_journal"]))][-1:]
         # Every row holds at least one fact, so `limit` rows are always enough; the first may hold only older ones.
-        rows = self._execute(self._sql["view_journal"], (after // EVENTS_PER_ROW_MAX, limit + 1)).fetchall()
-        return [event for event in self._unpack(rows) if event.cursor > after][:limit]
+        rows = self._execute(self._sql["view_journal"], (after // EVENTS_PER_ROW_MAX, limit + 1))
+        return list(islice((event for event in self._unpack(rows) if event.cursor > after), limit))
+
+    def changes(self, after: int, limit: int, now: int) -> Changes:
+        events = self.events(after, limit)
+        keys = conversations_in(events)
+        return Changes(events, self._lane_views("view_lanes_by_key", (Kind.TURN, codec.to_text(keys)), now))
 
     @staticmethod
-    def _unpack(rows: list[Row]) -> list[StoredEvent]:
-        return [
-            StoredEvent(row * EVENTS_PER_ROW_MAX + place, event_of(noted, at))
-            for row, at, text in rows
-            for place, noted in enumerate(codec.noted_from_text(text))
-        ]
+    def _unpack(rows: Iterable[Row]) -> Iterator[StoredEvent]:
+        """One by one: a row may hold thousands, of which nobody wants more than a page."""
+        for row, at, text in rows:
+            for place, noted in enumerate(codec.noted_from_text(text)):
+                yield StoredEvent(row * EVENTS_PER_ROW_MAX + place, event_of(noted, at))

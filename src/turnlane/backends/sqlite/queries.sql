@@ -283,6 +283,14 @@ SELECT * FROM lane
 WHERE kind = ?1 AND (?2 IS NULL OR (key >= ?2 || '/' AND key < ?2 || '0'))
 ORDER BY id LIMIT ?3 OFFSET ?4
 
+-- name: view_board
+-- Sorted in the store: most conversations are idle, and few of them are looked at.
+SELECT * FROM lane WHERE kind = ?1
+ORDER BY (next_seq > done_seq OR owner IS NOT NULL OR paused OR parked) DESC, id DESC LIMIT ?2
+
+-- name: view_lanes_by_key
+SELECT l.* FROM json_each(?2) AS wanted CROSS JOIN lane AS l ON l.kind = ?1 AND l.key = wanted.value
+
 -- name: view_lanes_of
 SELECT * FROM lane WHERE kind IN (0, 1, 2) AND key = ? ORDER BY kind
 

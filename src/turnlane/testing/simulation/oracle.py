@@ -574,6 +574,7 @@ class Oracle:
     def _stop(self, lane: Account, now: int) -> bool:
         if not lane.pending:
             return False
+        self.events["lane.stopped"] += 1
         if lane.batch is not None:
             self._record(lane, "superseded", now, cause="stopped")
             self.events["turn.superseded"] += 1
@@ -652,6 +653,7 @@ class Oracle:
         require_same(answer, waits, "who is typing is waited for, within max wait", lane)
         if lane is not None and waits:
             lane.quiet_at = quiet_at
+            self.events["lane.typing"] += 1
 
     def _refused(self, messages: Sequence[Message], why: str, policy: Policy, now: int) -> None:
         key, first = messages[0].conversation, messages[0].seq
@@ -927,12 +929,12 @@ class Oracle:
             require(answer in {"fenced", ending.verdict}, "I3 a stale lease changes nothing", lease, outcome, answer)
         return None
 
-    @staticmethod
-    def _heard_the_end(lane: Account, epoch: int) -> None:
+    def _heard_the_end(self, lane: Account, epoch: int) -> None:
         """Of a batch that somebody else ended: its holder has stopped, and the next one may start."""
         if lane.batch is None and lane.holder is not None and lane.holder.epoch == epoch:
             lane.shown_under = None
             lane.holder, lane.former = None, lane.holder
+            self.events["lane.freed"] += lane.kind is Kind.TURN
 
     def outbox_held(self, lease: Lease, now: int, *, answer: bool) -> None:
         """Who runs a turn may show what there is of the answer, as long as nothing else is to be said."""
