@@ -100,9 +100,9 @@ class Console:
 
     # Pressing
 
-    async def press(self, act: str, *, within: str = "#main", word: str | None = None, **fields: str | bool) -> None:
-        """Press it, say yes, and wait until the page has told what came of it."""
-        await self.begin(act, within=within)
+    async def press(self, act: str, *, row: str = "", **fields: str | bool) -> None:
+        """Press it, say yes, and wait until the page has told what came of it. `row`: in that which holds this text."""
+        await self.begin(act, row=row)
         await self.fill(**fields)
         await self.page.run("document.querySelector('#told').replaceChildren(), null")
         await self.page.click("#confirm button[type=submit]")
@@ -110,9 +110,12 @@ class Console:
         await self.page.until("document.querySelector('#told').childElementCount > 0")
         assert await self.page.texts("#told .bad") == []
 
-    async def begin(self, act: str, *, within: str = "#main") -> None:
+    async def begin(self, act: str, *, row: str = "") -> None:
         """Press it, and see what is asked."""
-        button = f"[...document.querySelectorAll('{within} [data-act]')].find((each) => each.dataset.act === '{act}')"
+        button = (
+            f"[...document.querySelectorAll('#main [data-act]')].find((each) => each.dataset.act === {json.dumps(act)}"
+            f" && (each.closest('tr') ?? document.body).textContent.includes({json.dumps(row)}))"
+        )
         await self.page.until(f"({button} ?? {{disabled: true}}).disabled === false")
         await self.page.run(f"{button}.focus(), {button}.click(), null")
         await self.page.until("document.querySelector('#confirm').open")

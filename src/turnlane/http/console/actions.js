@@ -1,4 +1,4 @@
-// Buttons that change something. Each asks first, in one sentence that says what will happen, and tells what came of it.
+// Buttons that change something. Each asks first, in one sentence that says what will happen, and tells the outcome.
 
 import { mayAct } from "./api.js";
 import { element, tell } from "./dom.js";
@@ -7,12 +7,17 @@ const LOOK_ONLY = "You may look, not act: log in as an operator.";
 const NOTHING_DONE = "There was nothing to do; nothing was changed.";
 
 // { name, label, asks, does, ready, why, fields, danger, told, then }
-//   asks: the sentence, or a function that makes it when it is pressed
+//   asks, fields: the sentence, and what can be filled in; or functions that make them when it is pressed
 //   does: takes the fields' values, returns a promise of the server's answer
 //   ready, why: whether it makes sense now, and if not, why
 //   told: what to say when it is done; then: called after it, whatever came of it
 export function action(wanted) {
-  const button = element("button", { type: "button", "data-act": wanted.name, class: wanted.danger ? "danger" : null }, wanted.label);
+  const button = element("button", {
+    type: "button",
+    "data-act": wanted.name,
+    class: wanted.danger ? "danger" : null,
+  },
+    wanted.label);
   button.addEventListener("click", () => ask(wanted, button));
   enable(button, wanted.ready ?? true, wanted.why);
   return button;
@@ -31,15 +36,18 @@ export function enable(button, ready, why) {
 export function ask(wanted, opener) {
   const dialog = document.getElementById("confirm");
   if (dialog.open) return;
-  const fields = (wanted.fields ?? []).map(field);
+  const fields = (typeof wanted.fields === "function" ? wanted.fields() : wanted.fields ?? []).map(field);
   const problem = element("p", { class: "trouble", role: "alert" });
-  const go = element("button", { class: wanted.danger ? "main danger" : "main", type: "submit" }, wanted.word ?? wanted.label);
+  const go = element("button", { class: wanted.danger ? "main danger" : "main", type: "submit" },
+    wanted.word ?? wanted.label);
   const form = element("form", { method: "dialog" },
     element("h2", { id: "asked" }, wanted.title ?? wanted.label),
     element("p", { class: "asks" }, typeof wanted.asks === "function" ? wanted.asks() : wanted.asks),
     fields.map((each) => each.row),
     problem,
-    element("p", { class: "choices" }, go, element("button", { type: "button", onclick: () => dialog.close() }, "Not now")));
+    element("p", { class: "choices" },
+      go,
+      element("button", { type: "button", onclick: () => dialog.close() }, "Not now")));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (go.disabled) return;
@@ -70,13 +78,17 @@ export function ask(wanted, opener) {
 function back(opener) {
   if (document.getElementById("confirm").open) return;
   if (opener?.isConnected && !opener.disabled) opener.focus();
-  else if (document.activeElement === document.body || document.activeElement === null) document.getElementById("main").focus();
+  else if ([null, document.body].includes(document.activeElement)) document.getElementById("main").focus();
 }
 
 // { name, label, kind, value, options, hint, needed }
 function field({ name, label, kind = "text", value = "", options = [], hint, needed = false, pattern }) {
   const id = `field-${name}`;
-  const input = made(kind, { id, name, required: needed, pattern, "aria-describedby": hint ? `${id}-hint` : null }, options);
+  const input = made(
+    kind,
+    { id, name, required: needed, pattern, "aria-describedby": hint ? `${id}-hint` : null },
+    options,
+  );
   if (kind === "check") input.checked = Boolean(value);
   else input.value = value;
   const row = element("p", { class: `field ${kind}` },
@@ -92,5 +104,8 @@ function made(kind, attributes, options) {
   if (kind === "select") {
     return element("select", attributes, options.map(([value, text]) => element("option", { value }, text)));
   }
-  return element("input", { ...attributes, type: kind === "check" ? "checkbox" : "text", autocomplete: "off", spellcheck: "false" });
+  return element(
+    "input",
+    { ...attributes, type: kind === "check" ? "checkbox" : "text", autocomplete: "off", spellcheck: "false" },
+  );
 }

@@ -39,7 +39,7 @@ function focusIn(parent) {
 
 function focusAgain(elements, { key, act }) {
   const child = elements.find((each) => known.get(each).key === key);
-  const inside = child ? [...child.querySelectorAll("a, button, summary, [tabindex]")].filter((each) => !each.disabled) : [];
+  const inside = [...(child?.querySelectorAll("a, summary, [tabindex], button:not(:disabled)") ?? [])];
   (inside.find((each) => act && each.dataset.act === act) ?? inside[0])?.focus();
 }
 

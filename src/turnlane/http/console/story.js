@@ -5,21 +5,32 @@ const RESUMABLE = ["paused", "parked", "running"];
 
 export const laneOf = (story, kind) => story.lanes.find((lane) => lane.kind === kind) ?? null;
 
-// { kind: "turn" | "message" | "delivery", key, at, … }, oldest first.
-export function timeline(story) {
+// { kind: "turn" | "message" | "delivery" | "mark", key, at, … }, oldest first.
+export function timeline(story, marks = []) {
   const lane = laneOf(story, "turn");
   const groups = groupsOf(story, lane);
-  const loose = [];
+  const loose = [...marks];
   const byHand = handWritten(story);
   for (const message of story.messages) {
     if (byHand.messages.has(message.seq)) continue; // its delivery says it
     const group = groupOfMessage(message, story, groups, lane);
     if (group) group.messages.push(message);
-    else loose.push({ kind: "message", key: `m${message.seq}`, at: message.accepted_at, message, outcome: story.outcomes[message.seq] ?? null });
+    else loose.push({
+      kind: "message",
+      key: `m${message.seq}`,
+      at: message.accepted_at,
+      message,
+      outcome: story.outcomes[message.seq] ?? null,
+    });
   }
   for (const delivery of story.deliveries) {
     const attempts = story.attempts.filter((each) => each.kind === "out" && each.number === delivery.seq);
-    const told = { ...delivery, attempts, sender: byHand.senders.get(delivery.id) ?? null, held: isHeld(delivery, story) };
+    const told = {
+      ...delivery,
+      attempts,
+      sender: byHand.senders.get(delivery.id) ?? null,
+      held: isHeld(delivery, story),
+    };
     const group = delivery.turn === null ? null : groups.get(delivery.turn);
     if (group && delivery.kind === "question" && ask(group, told)) continue;
     if (group) group.deliveries.push(told);
@@ -41,7 +52,11 @@ function groupsOf(story, lane) {
   }
   groups.set("next", { ...group("next", null, "waits"), number: null });
   for (const each of story.attempts) if (each.kind === "turn") groups.get(each.number)?.attempts.push(each);
-  for (const each of story.questions) groups.get(each.turn)?.questions.push({ ...each, delivery: null, open: isOpen(each, groups) });
+  for (const each of story.questions) groups.get(each.turn)?.questions.push({
+    ...each,
+    delivery: null,
+    open: isOpen(each, groups),
+  });
   return groups;
 }
 
@@ -61,7 +76,7 @@ function groupOfMessage(message, story, groups, lane) {
   if (Object.hasOwn(story.outcomes, message.seq)) return null;
   const turn = story.turns.findLast((each) => each.first <= message.seq && message.seq <= each.last);
   if (turn && turn.outcome !== "superseded") return groups.get(turn.number);
-  if (lane && hasOpenBatch(lane) && message.seq > lane.done_seq && message.seq <= lane.claim_seq) return groups.get(lane.number);
+  if (lane && message.seq > lane.done_seq && message.seq <= lane.claim_seq) return groups.get(lane.number);
   if (turn) return groups.get(turn.number);
   return lane && message.seq > lane.claim_seq ? groups.get("next") : null;
 }
@@ -93,7 +108,12 @@ function isHeld(delivery, story) {
 }
 
 function beganAt(group) {
-  const times = [group.messages[0]?.accepted_at, group.turn?.started_at, group.lane?.claimed_at, group.attempts[0]?.at];
+  const times = [
+    group.messages[0]?.accepted_at,
+    group.turn?.started_at,
+    group.lane?.claimed_at,
+    group.attempts[0]?.at,
+  ];
   return times.filter(Boolean).sort()[0] ?? "";
 }
 
@@ -109,44 +129,55 @@ export function talk(group) {
 
 // What the operator should know before anything else: what goes on, and why nothing does. A list of [tone, sentence].
 export function standing(story, moment) {
-  const told = [];
   const turns = laneOf(story, "turn");
   const out = laneOf(story, "out");
-  if (turns) told.push(standingOfTurns(turns, story, moment));
-  if (out) told.push(standingOfOutbox(out, moment));
-  if (turns?.awaits) told.push(["warm", `Left to the machine ${turns.awaits}, which holds its session, until ${moment(turns.awaits_until)}.`]);
   const gone = turns?.gone ?? out?.gone;
-  if (gone) told.push(["wrong", `Nothing can be sent here until somebody writes again: ${gone}`]);
-  if (story.held_until) told.push(["warm", `Nothing is sent for this account before ${moment(story.held_until)}: its rate says so, or its platform asked for patience.`]);
-  return told.filter(Boolean);
+  return [
+    turns && standingOfTurns(turns, story, moment),
+    out && standingOfOutbox(out, moment),
+    turns?.awaits && ["warm", `Left to ${turns.awaits}, which holds its session, until ${moment(turns.awaits_until)}.`],
+    gone && ["wrong", `Nothing can be sent here until somebody writes again: ${gone}`],
+    story.held_until && ["warm", `Nothing is sent for this account before ${moment(story.held_until)}: ${PATIENCE}`],
+  ].filter(Boolean);
 }
 
+const PATIENCE = "its rate says so, or its platform asked for patience.";
+const HELD = "it may have arrived, and nobody can tell. Look on the platform, then send it again or drop it";
+
 function standingOfTurns(lane, story, moment) {
+  const { number, attempt, epoch, owner, state } = lane;
   const waiting = `${lane.pending} ${lane.pending === 1 ? "message" : "messages"}`;
-  const question = story.questions.find((each) => each.turn === lane.number && each.answer === null);
-  switch (lane.state) {
-    case "running": return ["busy", `Turn ${lane.number} runs on ${lane.owner} since ${moment(lane.claimed_at)} (attempt ${lane.attempt}, epoch ${lane.epoch}).`];
-    case "gathering": return ["busy", `Gathers ${waiting}; the turn starts at ${moment(lane.ready_at)}, or later if more is said.`];
-    case "ready": return ["warm", `${waiting} due; no worker has taken the turn yet.`];
-    case "waiting":
-      if (question && !lane.retry_at) return ["warm", `Turn ${lane.number} waits for the answer to its question: “${question.question.text}”`];
-      return ["warm", `Turn ${lane.number} failed ${lane.failures}×; the next attempt starts at ${moment(lane.retry_at)}. Retry starts it now, Skip gives it up.`];
-    case "paused": return ["warm", `The agent is silent ${lane.paused_until ? `until ${moment(lane.paused_until)}` : "until somebody resumes it"}; ${waiting} waiting.`];
-    case "parked": return ["wrong", `Nobody can run turn ${lane.number}; ${waiting} waiting. Mend the cause, then press Resume.`];
-    default: return ["good", "All that was said has its outcome; nothing waits."];
-  }
+  const run = `attempt ${attempt}, epoch ${epoch}`;
+  const next = `the next attempt starts at ${moment(lane.retry_at)}`;
+  const question = story.questions.find((each) => each.turn === number && each.answer === null);
+  const asks = question && !lane.retry_at && lane.state !== "running";
+  const told = {
+    running: ["busy", `Turn ${number} runs on ${owner} since ${moment(lane.claimed_at)} (${run}).`],
+    gathering: ["busy", `Gathers ${waiting}; the turn starts at ${moment(lane.ready_at)}, or later if more is said.`],
+    ready: ["warm", `${waiting} due; no worker has taken the turn yet.`],
+    waiting: asks
+      ? ["warm", `Turn ${number} waits for the answer to its question: “${question.question.text}”`]
+      : ["warm", `Turn ${number} failed ${lane.failures}×; ${next}. Retry starts it now, Skip gives it up.`],
+    paused: ["warm", `The agent is silent until ${end(lane, moment)}; ${waiting} waiting.`],
+    parked: ["wrong", `Nobody can run turn ${number}; ${waiting} waiting. Mend the cause, then press Resume.`],
+  };
+  return told[state] ?? ["good", "All that was said has its outcome; nothing waits."];
 }
 
 function standingOfOutbox(lane, moment) {
-  const waiting = `${lane.pending} ${lane.pending === 1 ? "delivery" : "deliveries"}`;
-  switch (lane.state) {
-    case "running": return lane.pending ? ["busy", `Delivery ${lane.number} is being sent by ${lane.owner} (attempt ${lane.attempt}).`] : null;
-    case "waiting": return ["warm", `Sending delivery ${lane.number} failed ${lane.failures}×; the next attempt starts at ${moment(lane.retry_at)}, ${waiting} waiting.`];
-    case "paused": return ["warm", `Sending is paused ${lane.paused_until ? `until ${moment(lane.paused_until)}` : "until somebody resumes it"}; ${waiting} waiting.`];
-    case "parked": return ["wrong", `Delivery ${lane.number} is held: it may have arrived, and nobody can tell. Look on the platform, then send it again or drop it; ${waiting} waiting.`];
-    default: return lane.pending ? ["busy", `${waiting} waiting to be sent.`] : null;
-  }
+  const { number, pending, state } = lane;
+  const waiting = `${pending} ${pending === 1 ? "delivery" : "deliveries"} waiting`;
+  const next = `the next attempt starts at ${moment(lane.retry_at)}`;
+  const told = {
+    running: pending && ["busy", `Delivery ${number} is being sent by ${lane.owner} (attempt ${lane.attempt}).`],
+    waiting: ["warm", `Sending delivery ${number} failed ${lane.failures}×; ${next}, ${waiting}.`],
+    paused: ["warm", `Sending is paused until ${end(lane, moment)}; ${waiting}.`],
+    parked: ["wrong", `Delivery ${number} is held: ${HELD}; ${waiting}.`],
+  };
+  return told[state] ?? (pending && ["busy", `${waiting} to be sent.`]);
 }
+
+const end = (lane, moment) => (lane.paused_until ? moment(lane.paused_until) : "somebody resumes it");
 
 // Which buttons make sense now: { name: [ready, why not] }.
 export function sensible(lane, { sessions = 0 } = {}) {

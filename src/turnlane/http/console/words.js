@@ -22,8 +22,19 @@ export const tokensOf = (usage) => usage.input_tokens + usage.output_tokens;
 // "1,204 tokens, 0.02"; nothing where nothing is known.
 export function spent(usage) {
   if (!tokensOf(usage) && !usage.cost) return null;
-  return [`${count(tokensOf(usage))} tokens`, usage.cost ? `cost ${money(costOf(usage))}` : null].filter(Boolean).join(", ");
+  return [
+    `${count(tokensOf(usage))} tokens`,
+    usage.cost ? `cost ${money(costOf(usage))}` : null,
+  ].filter(Boolean).join(", ");
 }
+
+// Of states and outcomes, wherever they are shown.
+export const TONES = {
+  answered: "good", sent: "good", idle: "good",
+  running: "busy", gathering: "busy", ready: "busy", queued: "busy",
+  waiting: "warm", paused: "warm", superseded: "quiet", retried: "quiet", dropped: "quiet",
+  dead_letter: "wrong", failed: "wrong", parked: "wrong", held: "wrong", lost: "wrong",
+};
 
 // Always a word with a colour, never a colour alone. Tones: good, busy, warm, wrong, quiet.
 export const badge = (word, tone = "quiet") => element("span", { class: "badge", "data-tone": tone }, word);
@@ -40,7 +51,14 @@ export const said = (text) => element("bdi", {}, String(text));
 export function words(text, kind = "p") {
   const isLong = text.length > LONG_CHARACTERS;
   const label = isLong ? "A long text" : null;
-  return element(kind, { class: isLong ? "words long" : "words", dir: "auto", tabindex: isLong ? 0 : null, role: isLong ? "group" : null, "aria-label": label }, text);
+  return element(kind, {
+    class: isLong ? "words long" : "words",
+    dir: "auto",
+    tabindex: isLong ? 0 : null,
+    role: isLong ? "group" : null,
+    "aria-label": label,
+  },
+    text);
 }
 
 export const storyOf = (key) => `#/conversation/${encodeURIComponent(key)}`;
