@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from turnlane import event_loop
 from turnlane.agents.base import Agent
@@ -31,6 +31,8 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.observe.alert_hook import AlertHook
+from turnlane.observe.alerts import Watch
 from turnlane.parts import parts_of
 from turnlane.people.activity import Activity
 from turnlane.people.profiles import Profiles
@@ -47,7 +49,11 @@ from turnlane.settings import (
     prices_of,
     revealed,
     schedules_of,
+    thresholds_of,
 )
+
+if TYPE_CHECKING:
+    from turnlane.observe.metrics import Metrics
 
 REPLY_AGENT = "reply"
 """The name of the agent that `@bot.reply` makes."""
@@ -93,8 +99,10 @@ class Bot:
         self._listeners: list[Listener] = []
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
         self._activity = self._reporting()
+        self._alert_hook = self._alerting()
         self._memory = Memory(clock=self.clock, emit=self.emit)
         self._flood = Flood(self.clock)
+        self.alerts = Watch()
         self._spending = Spending(backend=self.backend, clock=self.clock, emit=self.emit)
         self._apply(self.settings)
         self.live = LiveSettings(self.backend, self.settings, self._go_on_with, self._say)
@@ -111,6 +119,7 @@ class Bot:
             self._activity.at_once_tokens = settings.activity.at_once
         self._memory.valid_ms = settings.sessions.valid_for.ms
         self._spending.budgets, self._spending.prices = budgets_of(settings), prices_of(settings)
+        self.alerts.thresholds = thresholds_of(settings)
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
         self._paces = paces_of(settings)
@@ -120,6 +129,13 @@ class Bot:
         if given.url is None:
             return None
         return Activity(ReportHook(given.url, secret=revealed(given.secret)), clock=self.clock, emit=self.emit)
+
+    def _alerting(self) -> AlertHook | None:
+        given = self.settings.alerts
+        if given.url is None:
+            return None
+        secret, machine = revealed(given.secret), self.settings.this_machine
+        return AlertHook(given.url, secret=secret, machine=machine, clock=self.clock, emit=self.emit)
 
     async def _go_on_with(self, settings: Settings) -> None:
         self._apply(settings)
@@ -292,18 +308,40 @@ class Bot:
         self, tasks: list[asyncio.Task[None]], *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None
     ) -> None:
         """Each part becomes one of these, so that it is ended also if the next one cannot start."""
+        metrics = self._start_watching(tasks)
         tasks.append(asyncio.create_task(self.live.follow(), name=FOLLOWER))
         tasks.append(asyncio.create_task(self.people.follow(), name=FOLLOWER))
         if self._activity is not None:
             tasks.append(asyncio.create_task(self._activity.run(), name=FOLLOWER))
         if serve and self._is_served:
-            tasks.append(await self._start_server(sockets))
+            tasks.append(await self._start_server(sockets, metrics))
         if work:
-            tasks.append(self._start_worker())
+            tasks.append(self._start_worker(metrics))
         if listening := [channel for channel in self.channels.values() if isinstance(channel, ListeningChannel)]:
             tasks.append(asyncio.create_task(self._listen(listening), name=LISTENER))
         for task in tasks:
             task.add_done_callback(self._on_end)
+
+    def _start_watching(self, tasks: list[asyncio.Task[None]]) -> Metrics:
+        """Count from now on, and tell the operator what is too much."""
+        from turnlane.observe.metrics import Metrics
+        from turnlane.observe.watcher import Watcher
+
+        metrics = Metrics(self.channels, self.agents, calls=self.backend.counted, lookups=self.people.cache)
+        self.subscribe(metrics)
+        if self.settings.alerts.enabled:
+            watcher = Watcher(
+                self.alerts,
+                backend=self.backend,
+                metrics=metrics,
+                clock=self.clock,
+                emit=self.emit,
+                hears=self._alert_hook,
+            )
+            tasks.append(asyncio.create_task(watcher.follow(), name=FOLLOWER))
+            if self._alert_hook is not None:
+                tasks.append(asyncio.create_task(self._alert_hook.run(), name=FOLLOWER))
+        return metrics
 
     @property
     def _is_served(self) -> bool:
@@ -313,7 +351,7 @@ class Bot:
         """A part that ends, ends the whole: half a bot would only look alive."""
         self._stopping.set()
 
-    def _start_worker(self) -> asyncio.Task[None]:
+    def _start_worker(self, metrics: Metrics) -> asyncio.Task[None]:
         settings = self.settings
         self._worker = Worker(
             backend=self.backend,
@@ -330,19 +368,17 @@ class Bot:
             memory=self._memory,
             people=self.people,
             activity=self._activity,
+            on_turn=metrics.note_turn,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),
         )
         return asyncio.create_task(self._worker.run(), name="turnlane-worker")
 
-    async def _start_server(self, sockets: Sequence[socket.socket] | None) -> asyncio.Task[None]:
+    async def _start_server(self, sockets: Sequence[socket.socket] | None, metrics: Metrics) -> asyncio.Task[None]:
         from turnlane.http.listen import bind
         from turnlane.http.server import create_app, serve
-        from turnlane.observe.metrics import Metrics
 
-        metrics = Metrics(self.channels)
-        self.subscribe(metrics)
         app = create_app(self, listen_host=self.settings.listen.host, metrics=metrics)
         bound = list(sockets or [bind(self.settings.listen)])
         host, port = bound[0].getsockname()[:2]
@@ -371,6 +407,8 @@ class Bot:
     async def _close(self) -> None:
         if self._activity is not None:
             await self._activity.close()
+        if self._alert_hook is not None:
+            await self._alert_hook.close()
         for channel in self.channels.values():
             await channel.close()
         for agent in self.agents.values():

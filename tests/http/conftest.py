@@ -26,6 +26,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Outcome, Replied, Reply
+from turnlane.observe.alerts import Watch
 from turnlane.observe.metrics import Metrics
 from turnlane.people.profiles import Profiles
 from turnlane.settings import load
@@ -52,6 +53,7 @@ class SmallBot:
         self.update_user_secret: str | None = None
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels)
         self.live = LiveSettings(self.backend, load(None, {}))
+        self.alerts = Watch()
         self.metrics = Metrics(self.channels)
         self.events: list[Event] = []
         self.down = False

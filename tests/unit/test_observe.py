@@ -15,7 +15,9 @@ import pytest
 
 from turnlane.errors import InvalidSettings
 from turnlane.model.event import EVENTS, Event
-from turnlane.model.view import Counts
+from turnlane.model.lane import Kind
+from turnlane.model.view import Counts, Lock, WorkerView
+from turnlane.observe.gauges import StoreNow
 from turnlane.observe.log import ERRORS, STEPS, WARNINGS, EventLog, configure
 from turnlane.observe.metrics import Metrics
 
@@ -133,12 +135,17 @@ COUNTS = Counts(
     workers_live=9,
     oldest_due_at=1_000,
 )
+STORE = StoreNow(
+    COUNTS,
+    [Lock("site/alice", Kind.TURN, "w1", 1, 500, None), Lock("site/bob", Kind.TURN, "w1", 1, 2_000, None)],
+    [WorkerView("w1", True, 3_500, 2), WorkerView("lost", True, 3_499, 0), WorkerView("gone", False, 9_000, 0)],
+)
 
 
-def page(*events: Event, counts: Counts | None = COUNTS) -> list[str]:
+def page(*events: Event, store: StoreNow | None = STORE) -> list[str]:
     metrics = Metrics({"site"})
     metrics(events)
-    return metrics.render(counts, now=3_500).decode().splitlines()
+    return metrics.render(store, now=3_500).decode().splitlines()
 
 
 def test_what_happened_is_counted_by_channel_and_outcome() -> None:
@@ -187,11 +194,12 @@ def test_the_store_is_shown_as_it_is_when_asked() -> None:
         "turnlane_deliveries_failed 6.0",
         "turnlane_dead_letters 7.0",
         "turnlane_locks 8.0",
-        "turnlane_workers_live 9.0",
+        "turnlane_workers_live 1.0",
+        "turnlane_oldest_lock_seconds 3.0",
         "turnlane_oldest_due_seconds 2.5",
     ]:
         assert line in told
-    assert "turnlane_backend_up 0.0" in page(counts=None)
+    assert "turnlane_backend_up 0.0" in page(store=None)
 
 
 def test_strangers_cannot_make_up_labels() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from turnlane.errors import InvalidSettings, NotFound
 from turnlane.model import policy
+from turnlane.model.alert import Thresholds
 from turnlane.model.budget import Budget, Budgets
 from turnlane.model.policy import Policy
 from turnlane.model.schedule import Schedule
@@ -32,6 +33,7 @@ from turnlane.settings import (
     policy_for,
     prices_of,
     schedules_of,
+    thresholds_of,
     variables,
 )
 
@@ -538,3 +540,17 @@ def test_two_channels_cannot_have_one_path(read: Read) -> None:
     text = "".join(f'[channels.{name}]\nkind = "webhook"\npath = "/hooks/x"\n' for name in ("a", "b"))
     (problem,) = problems_of(read, text)
     assert "[channels.a] path: [channels.b] has the same one" in problem
+
+
+def test_alerts_are_read_and_their_defaults_are_those_of_the_model(read: Read) -> None:
+    assert thresholds_of(load(None, {})) == Thresholds()
+    text = '[alerts]\nstore_errors = 0.3\nlock_held = "20m"\noff = ["hook_errors"]\nsamples_min = 5'
+    assert thresholds_of(read(text)) == Thresholds(
+        store_errors=0.3, lock_held=1200, off=("hook_errors",), samples_min=5
+    )
+    assert load(None, {"TURNLANE_ALERTS_OFF": "overdue, no_worker"}).alerts.off == ("overdue", "no_worker")
+
+
+def test_an_alert_that_is_not_there_is_refused(read: Read) -> None:
+    with pytest.raises(InvalidSettings, match="a list of alerts"):
+        read('[alerts]\noff = ["bad_weather"]')

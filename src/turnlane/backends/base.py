@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
+from turnlane.backends.calls import Calls
 from turnlane.errors import InvalidSettings
 from turnlane.model.command import Command
 from turnlane.model.delivery import DeliveryState, Reported
@@ -106,6 +107,8 @@ class Backend(Protocol):
     limits: Limits
     """How many turns a claim of this process lets run in the whole fleet, and what is paused. The same everywhere, or
     the strictest holds only where it is known. A new value is in force with the next claim, also of those who wait."""
+    counted: Calls
+    """How often it was asked through this object, as far as that can fail."""
 
     async def open(self) -> None:
         """Connect, and create or migrate the schema if the store is empty or older.

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from turnlane.backends.base import Acceptance, Arrival, Committed, Verdict
+from turnlane.backends.calls import READ, Calls
 from turnlane.backends.reader import Reader, Views
 from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.backends.writer import Call, Group, Verb, Writer
 from turnlane.clock import Clock
-from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.errors import BackendError, BackendUnavailable, WorkerLost
 from turnlane.model.delivery import DeliveryState, Reported
 from turnlane.model.event import Event, Fact, event_of
 from turnlane.model.lane import OUT, TURN, Kind, LaneState
@@ -48,6 +49,7 @@ class GroupedBackend:
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url
+        self.counted = Calls()
         self._limits = NO_LIMITS
         self._clock = clock
         self._writer: Writer | None = None
@@ -96,6 +98,7 @@ class GroupedBackend:
         if self._writer is None:
             raise BackendUnavailable("the backend is not open; call open() first")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.counted.made[verb.__name__] += 1
         self._writer.submit(Call(verb, arguments, future, lanes, origins, finish, waits))
         return future
 
@@ -305,7 +308,12 @@ class GroupedBackend:
     async def _read(self, view: Callable[[Views], T]) -> T:
         if self._reader is None:
             raise BackendUnavailable("the backend is not open; call open() first")
-        return await self._reader.read(view)
+        self.counted.made[READ] += 1
+        try:
+            return await self._reader.read(view)
+        except BackendError:
+            self.counted.failed[READ] += 1
+            raise
 
     async def lanes(
         self, *, kind: Kind = Kind.TURN, state: LaneState | None = None, channel: str | None = None, limit: int = 100

@@ -12,6 +12,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from turnlane.backends.base import Acceptance, Arrival, Committed
+from turnlane.backends.calls import Calls
 from turnlane.backends.rows import Batch, WorkerRow
 from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
@@ -304,6 +305,7 @@ class MemoryBackend:
 
     def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         self.url = url
+        self.counted = Calls()
         self._clock = clock
         name = url.partition("://")[2]
         self._store = _NAMED.setdefault(name, MemoryStore()) if name else MemoryStore()

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from turnlane.backends.calls import Calls
 from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
-from turnlane.errors import BackendUnavailable, WorkerLost
+from turnlane.errors import BackendError, BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
 from turnlane.model.lane import TICK, Kind
 from turnlane.model.lease import Lease
@@ -147,8 +148,15 @@ class Store(Protocol):
 class Writer:
     """Owns the store. `submit` is called on the event loop; `report` is called there with each group."""
 
-    def __init__(self, store: Store, report: Report, limits: Callable[[], Limits] = lambda: NO_LIMITS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        report: Report,
+        limits: Callable[[], Limits] = lambda: NO_LIMITS,
+        counted: Calls | None = None,
+    ) -> None:
         self._store = store
+        self._counted = counted or Calls()
         self._trouble: tuple[type[Exception], ...] = (*store.trouble, BackendUnavailable)
         self._limits = limits
         self._report = report
@@ -315,6 +323,8 @@ class Writer:
         if not calls:
             # Serving who waits failed, with nobody to tell: look again after a while.
             self._hold_until = self._store.now() + int(TROUBLE_SECONDS * 1000)
+        if isinstance(error, BackendError):
+            self._counted.failed.update(call.verb.__name__ for call in calls)
         return Group(failures=[(call.future, error) for call in calls])
 
     def _transact_in_the_end(self, calls: Sequence[Call]) -> Group:
@@ -322,10 +332,11 @@ class Writer:
             try:
                 return self._transact(calls)
             except self._store.conflict:
-                continue
+                self._counted.conflicts += 1
         return self._transact(calls)
 
     def _transact(self, calls: Sequence[Call]) -> Group:
+        self._counted.groups += 1
         with self._store.transaction(before_waiting=self._tell_untold) as rows:
             applied = self._apply(rows, calls)
             self._tell_untold()

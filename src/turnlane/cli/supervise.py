@@ -17,10 +17,12 @@ import threading
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from turnlane.clock import Clock, SystemClock
 from turnlane.http.listen import LISTEN_FD, bind, inherited_socket
 from turnlane.model.policy import Backoff
+from turnlane.observe.metrics import forget_process
 
 __all__ = ["follow_supervisor", "inherited_socket", "supervise"]
 
@@ -149,6 +151,7 @@ class _Supervisor:
             self._send(signal.SIGTERM)
         ended = await child.wait()
         self._children.discard(child)
+        forget_process(child.pid, Path(self._counts))
         return ended, f"process {place} (pid {child.pid})"
 
     def _note_end(self, ended: int, who: str) -> None:

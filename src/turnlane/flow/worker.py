@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from turnlane.agents.base import Agent
-from turnlane.backends.base import Backend
+from turnlane.backends.base import Backend, Verdict
 from turnlane.channels.base import Channel
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
@@ -22,15 +22,19 @@ from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
 from turnlane.flow.spending import Spending
 from turnlane.flow.split import Splitter
 from turnlane.flow.stream import Streams
-from turnlane.model.event import Event
+from turnlane.model.event import Event, Fact
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.turn import Outcome
 from turnlane.people.activity import Activity
 from turnlane.people.profiles import Profiles
 
 RENEWALS_PER_TERM = 3
 TRUSTED_SHARE = 2 / 3
 """Of the term, by the own monotonic clock: past it without a confirmed renewal, a worker stops what it runs."""
+
+START_TERMS = 2
+"""What a predecessor held when it died is found within so many terms of a start."""
 
 HOUSEKEEPING_SECONDS = 3600.0
 DEADLINE_LOOK_SECONDS = 0.1
@@ -64,12 +68,12 @@ class Worker:
         memory: Memory | None = None,
         people: Profiles | None = None,
         activity: Activity | None = None,
+        on_turn: Callable[[Lease, Outcome, Verdict], None] | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
         self._clock = clock
-        self._term_ms = term_ms
-        self._machine = machine
+        self._term_ms, self._machine = term_ms, machine
         self._drain_seconds = drain_seconds
         self._retention = retention or Retention()
         self._emit = emit
@@ -78,7 +82,8 @@ class Worker:
         self._former_id: str | None = None
         self._trusted, self._beat_now = asyncio.Event(), asyncio.Event()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
-        self._confirmed = self._awake_at = self._may_reap_from = 0.0
+        self._confirmed = self._awake_at = self._may_reap_from = self._started_at = 0.0
+        self._told_of_turns = [each for each in (activity.note if activity else None, on_turn) if each is not None]
         splitter = Splitter(channels)
         run = partial(
             run_turn,
@@ -89,7 +94,7 @@ class Worker:
             splitter=splitter,
             people=people,
         )
-        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock), activity.note if activity else None)
+        turn = Work(run, turn_seconds_max, partial(late_turn, clock=clock), self._tell_of_a_turn)
         sends = partial(deliver, channels=channels, clock=clock, may_speak=self._is_ours)
         send = Work(sends, send_seconds_max, partial(late_delivery, clock=clock))
         new_slot = partial(
@@ -199,6 +204,10 @@ class Worker:
             # Nobody hears the goodbye; the term will end by itself.
             return
 
+    def _tell_of_a_turn(self, lease: Lease, outcome: Outcome, verdict: Verdict) -> None:
+        for tell in self._told_of_turns:
+            tell(lease, outcome, verdict)
+
     def _tell_of_a_failure(self, event: str, lease: Lease, cause: str) -> None:
         self._emit(Event(event, self._clock.now(), lease.key, {"turn": lease.number, "cause": cause}))
 
@@ -220,7 +229,7 @@ class Worker:
 
     async def _keep_alive(self) -> None:
         beat = self._term_ms / 1000 / RENEWALS_PER_TERM
-        self._awake_at = self._clock.monotonic()
+        self._awake_at = self._started_at = self._clock.monotonic()
         while True:
             await self._beat(beat)
             self._notice_a_stall(beat)
@@ -253,12 +262,18 @@ class Worker:
                 await (self._renew() if self._id is not None else self._join())
                 self._notice_a_stall(beat)
                 if self._clock.monotonic() >= self._may_reap_from:
-                    await self._backend.reap()
+                    self._tell_of_the_recovered(await self._backend.reap())
             self._tell_of_the_store(None)
         except (BackendUnavailable, TimeoutError) as error:
             self._tell_of_the_store(str(error) or "it did not answer in time")
             if self._id is not None and not self._is_trusted():
                 self._stop_everything()
+
+    def _tell_of_the_recovered(self, lanes: int) -> None:
+        if lanes:
+            at_start = self._clock.monotonic() - self._started_at <= self._term_ms / 1000 * START_TERMS
+            facts: dict[str, Fact] = {"worker": self._id, "lanes": lanes, "at_start": at_start}
+            self._emit(Event("lanes.recovered", self._clock.now(), None, facts))
 
     def _tell_of_the_store(self, trouble: str | None) -> None:
         """Once when trouble begins and once when it ends; in between there is nothing new to say."""

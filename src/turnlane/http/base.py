@@ -12,6 +12,7 @@ from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
+from turnlane.observe.alerts import Watch
 from turnlane.people.profiles import Profiles
 
 
@@ -46,6 +47,10 @@ class Bot(Protocol):
 
     @property
     def people(self) -> Profiles: ...
+
+    @property
+    def alerts(self) -> Watch:
+        """What needs an operator, as this process sees it."""
 
     @property
     def live(self) -> LiveSettings: ...

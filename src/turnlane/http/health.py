@@ -14,6 +14,7 @@ from starlette.responses import Response
 from turnlane.errors import BackendError
 from turnlane.http.answer import PRIVATE, RETRY_AFTER_SECONDS, json_answer
 from turnlane.http.base import Bot
+from turnlane.observe.gauges import store_now
 from turnlane.observe.metrics import Metrics
 
 READY_SECONDS_MAX = 5.0
@@ -44,8 +45,8 @@ class Health:
         return json_answer({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
-        counts = await self._ask(self._bot.backend.counts())
-        text = self._metrics.render(counts, now=self._bot.clock.now())
+        store = await self._ask(store_now(self._bot.backend))
+        text = self._metrics.render(store, now=self._bot.clock.now())
         return Response(text, headers=PRIVATE, media_type=self._metrics.media_type)
 
     async def _ask(self, question: Awaitable[T]) -> T | None:

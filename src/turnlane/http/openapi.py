@@ -13,6 +13,7 @@ from turnlane.flow.steer import Said, Steered
 from turnlane.http.query import CURSOR_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from turnlane.http.wire import is_time
 from turnlane.live_settings import VALUE_CHARACTERS_MAX, Setting
+from turnlane.model.alert import Alert, PastAlert
 from turnlane.model.delivery import DeliveryState, delivery_id
 from turnlane.model.explanation import Explanation
 from turnlane.model.lane import Kind, LaneState
@@ -164,6 +165,7 @@ def operations() -> Sequence[Operation]:
         *_of_transcripts(limit),
         Operation("/api/locks", "Leases that are held now", _list("locks", Lock)),
         Operation("/api/workers", "Who runs turns", _list("workers", WorkerView)),
+        Operation("/api/alerts", "What needs an operator", _ALERTS),
         Operation("/api/counts", "The store in numbers", _ref(Counts)),
         Operation("/api/me", "Who asks, and what a page must send along with what it changes", _ME),
         Operation("/api/events", "Facts as they happen", event, [after, seen], media_type="text/event-stream"),
@@ -299,7 +301,11 @@ def _whole(lowest: int, highest: int, default: int | None = None) -> Schema:
 
 
 def _list(name: str, of: type) -> Schema:
-    return _object({name: {"type": "array", "items": _ref(of)}})
+    return _object({name: _array(of)})
+
+
+def _array(of: type) -> Schema:
+    return {"type": "array", "items": _ref(of)}
 
 
 def _object(properties: dict[str, Schema], *, optional: bool = False) -> Schema:
@@ -312,6 +318,8 @@ def _ref(of: type) -> Schema:
 
 
 _NOTHING = _object({}, optional=True)
+
+_ALERTS = _object({"alerts": _array(Alert), "recent": _array(PastAlert)})
 
 _OUTBOX: Schema = {"type": "boolean", "default": False}
 
@@ -388,7 +396,7 @@ def _problem(status: int) -> Schema:
 def _schemas() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     seen: list[type] = [LaneView, Story, Sum, SessionView, DeadLetter, Lock, WorkerView, Counts, ScheduleView, Setting]
-    waiting = [*seen, Steered, Said, Explanation, TranscriptView, Entry, Hit, PromptView]
+    waiting = [*seen, Alert, PastAlert, Steered, Said, Explanation, TranscriptView, Entry, Hit, PromptView]
     while waiting:
         each = waiting.pop()
         if each.__name__ not in found:

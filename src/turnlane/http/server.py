@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route, Router
 from turnlane.errors import TurnlaneError
 from turnlane.http import answer
 from turnlane.http.access import Access, Guard
+from turnlane.http.alerts import AlertsApi
 from turnlane.http.api import Api
 from turnlane.http.audit import Audit
 from turnlane.http.base import Bot
@@ -57,15 +58,17 @@ def create_app(
         emit=bot.emit,
     )
     login = Login(bot, access)
-    streams = Streams(bot.backend)
+    metrics = Metrics(bot.channels) if metrics is None else metrics
+    streams = Streams(bot.backend, on_number=metrics.note_streams)
     hooks = WebHooks(bot, access, body_bytes_max=body_bytes_max)
-    health = Health(bot, Metrics(bot.channels) if metrics is None else metrics)
+    health = Health(bot, metrics)
     page = ChatPage(bot, access, streams)
     api = [
         Route("/me", login.me),
         Route("/events", EventStream(bot, streams).events),
         Route("/lanes/stream", LaneStream(bot, streams).lanes),
         *Api(bot).routes(),
+        *AlertsApi(bot).routes(),
         *TranscriptsApi(bot, transcripts).routes(),
     ]
     known = Middleware(Guard, checks=[access.own_site_only, access.known_only])

@@ -88,8 +88,10 @@ Opened = AbstractContextManager[Beside | None]
 class Streams:
     """All open streams of this process: they share one wait on the backend, and all end when the server stops."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, on_number: Callable[[int], None] = lambda number: None) -> None:
         self._backend = backend
+        self._on_number = on_number
+        """Told how many are open, whenever that changes."""
         self._change: asyncio.Task[bool] | None = None
         self._open = 0
         self._looks = 0
@@ -129,6 +131,7 @@ class Streams:
     ) -> AsyncGenerator[bytes, None]:
         self._open += 1
         self._looks += looks
+        self._on_number(self._open)
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             with beside() as passing:
@@ -141,6 +144,7 @@ class Streams:
         finally:
             self._open -= 1
             self._looks -= looks
+            self._on_number(self._open)
 
     async def _chunks(self, read: Read, after: int, beside: Beside | None) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()

@@ -96,6 +96,12 @@ EVENTS: Mapping[str, str] = {
     "worker.joined": "A worker may claim lanes. worker, machine",
     "worker.left": "A worker said goodbye. worker",
     "worker.lost": "A worker's lease lapsed; its lanes are taken back. worker",
+    "lanes.recovered": "A worker took back lanes whose workers are lost; `at_start`: they were held when it came. "
+    "worker, lanes, at_start",
+    "alert.raised": "Something needs an operator; said once, until it is over. alert, severity, value, threshold, text",
+    "alert.cleared": "What needed an operator is over. alert, severity, value, threshold, text",
+    "alert.untold": "An alert could not be told to its web hook; it is tried again, unless newer ones crowd it out. "
+    "alert, cause",
     "store.waiting": "The store does not answer yet; this process starts once it does, or gives up in so many seconds. "
     "cause, seconds",
     "store.unavailable": "The store does not answer; nothing is lost, and it is asked again. cause",

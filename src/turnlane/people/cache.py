@@ -20,6 +20,8 @@ class Cache(Generic[K, V]):
         self.seconds = seconds
         self.hits = 0
         self.misses = 0
+        self.failed = 0
+        """Of the misses, those that nobody else could answer either: counted by whoever asked."""
         self._clock = clock
         self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
         self._confirmed_at = float("-inf")

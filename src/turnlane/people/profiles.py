@@ -54,6 +54,7 @@ class Profiles:
         try:
             stored = await self._backend.person(channel, user)
         except BackendUnavailable as error:
+            self.cache.failed += 1
             self._say_once(str(error))
             return Person(channel, user)
         self._fails = False

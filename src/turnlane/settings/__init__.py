@@ -13,6 +13,7 @@ from turnlane.settings.meaning import (
     policy_of,
     prices_of,
     schedules_of,
+    thresholds_of,
     transcripts_file_of,
 )
 from turnlane.settings.reading import changeable, load, with_stored
@@ -96,6 +97,7 @@ __all__ = [
     "prices_of",
     "revealed",
     "schedules_of",
+    "thresholds_of",
     "transcripts_file_of",
     "variable_for",
     "variables",

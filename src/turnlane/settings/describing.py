@@ -8,7 +8,7 @@ from typing import Any
 
 from turnlane.settings.shape import SECTIONS, keys
 from turnlane.settings.tables import Settings, Source, Table
-from turnlane.settings.values import Address, Duration, Hosts, Origins, Rate, Secret, Url, Words
+from turnlane.settings.values import Address, AlertNames, Duration, Hosts, Origins, Rate, Secret, Url, Words
 
 Plain = str | bool | int | float | list[str] | dict[str, str] | None
 
@@ -63,7 +63,7 @@ def _plain(value: Any) -> Plain:
             return str(value)
         case Url():
             return re.sub(r"\?.*", "?***", without_password(value))
-        case Hosts() | Origins() | Words():
+        case AlertNames() | Hosts() | Origins() | Words():
             return list(value)
         case dict():
             return {key: str(each) for key, each in value.items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from turnlane.errors import NotFound
 from turnlane.model import policy
+from turnlane.model.alert import Thresholds
 from turnlane.model.budget import SCOPES, Budgets
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.pace import Pace
@@ -39,6 +40,25 @@ def limits_of(settings: Settings) -> Limits:
 
 def budgets_of(settings: Settings) -> Budgets:
     return Budgets(*(getattr(settings.budgets, scope).budget for scope in SCOPES))
+
+
+def thresholds_of(settings: Settings) -> Thresholds:
+    alerts = settings.alerts
+    return Thresholds(
+        store_errors=alerts.store_errors,
+        cache_errors=alerts.cache_errors,
+        sessions_invalid=alerts.sessions_invalid,
+        session_hits=alerts.session_hits,
+        hook_errors=alerts.hook_errors,
+        lock_held=alerts.lock_held.seconds,
+        stale_at_start=alerts.stale_at_start,
+        contention=alerts.contention,
+        turns_failing=alerts.turns_failing,
+        sends_failing=alerts.sends_failing,
+        overdue=alerts.overdue.seconds,
+        samples_min=alerts.samples_min,
+        off=tuple(alerts.off),
+    )
 
 
 def transcripts_file_of(settings: Settings) -> Path | None:

@@ -25,6 +25,7 @@ from turnlane.settings.tables import (
     AGENT_KINDS,
     CHANNEL_KINDS,
     ActivityTable,
+    AlertsTable,
     AttachmentsTable,
     Backoff,
     BudgetTable,
@@ -157,6 +158,7 @@ class _Reader:
         values["limits"] = FleetLimits(**self.section(("limits",)))
         values["takeover"] = Takeover(**self.section(("takeover",)))
         values["activity"] = ActivityTable(**self.section(("activity",)))
+        values["alerts"] = AlertsTable(**self.section(("alerts",)))
         values["people"] = People(**self.section(("people",)))
         values["sessions"] = Sessions(**self.section(("sessions",)))
         self.section(("budgets",))

@@ -10,6 +10,7 @@ from msgspec.structs import FieldInfo, fields
 from turnlane.model.budget import SCOPES
 from turnlane.settings.tables import (
     ActivityTable,
+    AlertsTable,
     AttachmentsTable,
     Backoff,
     BudgetTable,
@@ -54,6 +55,7 @@ SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("sessions",): Sessions,
     ("people",): People,
     ("activity",): ActivityTable,
+    ("alerts",): AlertsTable,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
     ("attachments",): AttachmentsTable,
@@ -71,6 +73,7 @@ AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     Sessions: frozenset(["valid_for"]),
     People: frozenset(["cached", "cached_for"]),
     ActivityTable: frozenset(["quiet", "at_once"]),
+    AlertsTable: frozenset(each.name for each in fields(AlertsTable)) - {"enabled", "url", "secret"},
     BudgetTables: frozenset(),
     BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     **dict.fromkeys(

@@ -18,6 +18,7 @@ from turnlane.model.policy import Ack, OnAsk, OnBusy, OnFull, OnUnknown
 from turnlane.model.schedule import MISSED_MAX, Missed, Schedule
 from turnlane.settings.values import (
     Address,
+    AlertNames,
     Argv,
     Bytes,
     Count,
@@ -125,6 +126,27 @@ class ActivityTable(Table, frozen=True, kw_only=True):
     secret: Secret | None = None
     quiet: Duration = Duration.parse("2m")
     at_once: Tokens = 1_000
+
+
+class AlertsTable(Table, frozen=True, kw_only=True):
+    """From where on an operator is told, and where that goes beside the log and the console."""
+
+    enabled: bool = True
+    url: Url | None = None
+    secret: Secret | None = None
+    off: AlertNames = AlertNames()
+    samples_min: Count = 20
+    store_errors: Share = 0.1
+    cache_errors: Share = 0.2
+    sessions_invalid: Share = 0.5
+    session_hits: Share = 0.6
+    hook_errors: CountOrNone = 0
+    lock_held: Duration = Duration.parse("5m")
+    stale_at_start: CountOrNone = 10
+    contention: Share = 0.5
+    turns_failing: Share = 0.5
+    sends_failing: Share = 0.5
+    overdue: Duration = Duration.parse("1m")
 
 
 class PriceTable(Table, frozen=True, kw_only=True):
@@ -504,6 +526,7 @@ class Settings(Table, frozen=True, kw_only=True):
     sessions: Sessions = Sessions()
     people: People = People()
     activity: ActivityTable = ActivityTable()
+    alerts: AlertsTable = AlertsTable()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
     attachments: AttachmentsTable = AttachmentsTable()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from turnlane.model.alert import ALERTS
 from turnlane.model.policy import LATER, NORMAL, URGENT, Priority
 
 
@@ -200,6 +201,19 @@ class Origins(tuple[str, ...]):
         if not all(isinstance(each, str) and cls._TEXT.fullmatch(each) for each in given):
             raise ValueError("not a site")
         return cls(given)
+
+
+class AlertNames(tuple[str, ...]):
+    """Names of alerts, in a list or with commas between them."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, given: object) -> AlertNames:
+        names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(name in ALERTS for name in names):
+            raise ValueError("not a list of alerts")
+        return cls(names)
 
 
 class Words(tuple[str, ...]):

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from turnlane.settings.values import Address, Duration, Hosts, Origins, Rate, Secret, Url, UrlPath, Words
+from turnlane.settings.values import Address, AlertNames, Duration, Hosts, Origins, Rate, Secret, Url, UrlPath, Words
 
 _EXPECTED: Mapping[object, str] = {
     Duration: 'a duration with its unit, like "250ms", "3s" or "1m30s"',
@@ -22,12 +22,13 @@ _EXPECTED: Mapping[object, str] = {
     dict[str, Any]: "a table",
     Hosts: 'a list of hosts like ["files.slack.com", "*.example.com", "10.0.0.5:9000"]',
     Origins: 'a list of sites like ["https://www.example.com"], without a path',
+    AlertNames: 'a list of alerts like ["hook_errors"]; docs/how-to/alerts.md names them',
     Words: 'a list like ["whisper", "{file}"]',
 }
 
 
 def decode(kind: type, value: object) -> object:
-    if kind in {Duration, Rate, Secret, Url, UrlPath, Address, Hosts, Origins, Words}:
+    if kind in {Duration, Rate, Secret, Url, UrlPath, Address, AlertNames, Hosts, Origins, Words}:
         return kind.parse(value)
     raise NotImplementedError(kind)
 

@@ -55,7 +55,7 @@ class NatsBackend(GroupedBackend):
                 raise explain(error, self.target) from error
 
         self._reader = Reader(read, lambda: None)
-        self._writer = Writer(self._store, self._report, lambda: self.limits)
+        self._writer = Writer(self._store, self._report, lambda: self.limits, self.counted)
         self._writer.start()
 
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:

@@ -43,7 +43,7 @@ class PostgresBackend(SqlBackend):
         notifies = (self._channel, self._me) if self.target.notify else None
         self._reader = self._open_reader()
         self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)
-        self._writer = Writer(self._store, self._report, lambda: self.limits)
+        self._writer = Writer(self._store, self._report, lambda: self.limits, self.counted)
         self._writer.start()
         if notifies is not None:
             listens = asyncio.Event()

@@ -36,7 +36,7 @@ class SqliteBackend(SqlBackend):
         await unattended(self.migrate)
         self._reader = self._open_reader()
         self._store = SqliteStore(self.location, self._clock, self._idle_after_ms)
-        self._writer = Writer(self._store, self._report, lambda: self.limits)
+        self._writer = Writer(self._store, self._report, lambda: self.limits, self.counted)
         self._writer.start()
 
     def _open_reader(self) -> Reader:
