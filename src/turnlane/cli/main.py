@@ -20,6 +20,7 @@ VERBS = {
     "doctor": "Check everything and name the next step for each finding.",
     "send": "Put a message in, as the person.",
     "chat": "Talk to a running server from the terminal.",
+    "top": "All lanes, live, and what to do about them.",
     "lanes": "List conversations and what each is doing.",
     "show": "Tell the story of one conversation.",
     "explain": "Tell what became of one message, step by step.",

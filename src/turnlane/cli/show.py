@@ -60,20 +60,25 @@ async def _story(settings: Settings, key: str, limit: int) -> Story | None:
 
 
 def _tell(story: Story) -> None:
-    now = SystemClock().now()
-    click.secho(story.conversation, bold=True)
+    for line in told(story, SystemClock().now()):
+        click.echo(line)
+
+
+def told(story: Story, now: int) -> Iterator[str]:
+    """The story as lines, each with its colours and nothing else that a terminal would obey."""
+    yield click.style(one_line(story.conversation), bold=True)
     for lane in story.lanes:
-        click.echo(_lane(lane, now))
-    told = sorted(_happened(story), key=lambda line: line.order)
-    width = min(max((cells_wide(line.name) for line in told), default=0), NAME_CELLS_MAX)
+        yield _lane(lane, now)
+    happened = sorted(_happened(story), key=lambda line: line.order)
+    width = min(max((cells_wide(line.name) for line in happened), default=0), NAME_CELLS_MAX)
     day = ""
-    for line in told:
+    for line in happened:
         moment = local_time(line.at)
         if day != (day := f"{moment:%A, %Y-%m-%d}"):
-            click.secho(f"\n{day}", dim=True)
+            yield from ("", click.style(day, dim=True))
         blanks = " " * (width - cells_wide(line.name))
         note = click.style(f"  ({line.note})", dim=True) if line.note else ""
-        click.echo(f"{moment:%H:%M:%S}  {click.style(line.name, fg=line.colour)}{blanks}  {line.text}{note}")
+        yield f"{moment:%H:%M:%S}  {click.style(line.name, fg=line.colour)}{blanks}  {line.text}{note}"
 
 
 def _lane(lane: LaneView, now: int) -> str:
