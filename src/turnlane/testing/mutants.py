@@ -42,6 +42,8 @@ class Mutant:
         return plain_function(getattr(getattr(import_module(module), owner), name))
 
 
+STEERING = "turnlane.backends.steering:Steering"
+
 MUTANTS = (
     # Schedules
     Mutant("a schedule fires once and never again", f"{TRANSACTION}._tick", "lane.arm(passed.next_at", "lane.arm(None"),
@@ -582,6 +584,24 @@ MUTANTS = (
     Mutant("a new delivery ends the rest", f"{LANE}.arrive", "if not rests:", "if True:"),
     Mutant("what is shown costs nothing", f"{TRANSACTION}.hold_outbox", "if may_show and", "if not may_show and"),
     Mutant("what the agent spent is not added", f"{TRANSACTION}._answer", "is not NO_USAGE", "is NO_USAGE"),
+    Mutant(
+        "a platform's word ends a sending that is under way",
+        f"{STEERING}._find_it_sent",
+        "lane.has_open_batch and lane.owner is None",
+        "lane.has_open_batch",
+    ),
+    Mutant(
+        "what came to nothing after all stays sent",
+        f"{STEERING}.report",
+        'self._rows.close_delivery(lane, place, "failed", cause)',
+        "pass",
+    ),
+    Mutant(
+        "a platform tells of what was never sent",
+        f"{STEERING}.report",
+        'if found.state != "sent" or state == "sent":',
+        'if state == "sent":',
+    ),
 )
 
 

@@ -18,7 +18,15 @@ from turnlane.backends.steering import SKIPPED
 from turnlane.backends.taking_over import TAKEN_OVER
 from turnlane.model import notice
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, DeliveryState, delivery_id, notice_id, operator_id, question_id
+from turnlane.model.delivery import (
+    Delivery,
+    DeliveryState,
+    Reported,
+    delivery_id,
+    notice_id,
+    operator_id,
+    question_id,
+)
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
@@ -765,7 +773,10 @@ class Oracle:
     def wait_anew(self, now: int) -> None:
         """Whoever cannot start now, or could not for a while, waits for a machine anew."""
         for lane in self.accounts.values():
-            if lane.left_by is not None and not (lane.claimable and lane.startable_at <= min(now, lane.left_by)):
+            if lane.left_by is None or lane.left_from is None:
+                continue
+            # It may have been left at the earlier time, by a clock that went back.
+            if not lane.claimable or lane.startable_at > min(now, lane.left_from, lane.left_by):
                 lane.left_by = None
 
     def check_limits(self) -> None:
@@ -1467,6 +1478,36 @@ class Oracle:
                 # How it ended then went with it: whoever asks late may be told so, or is a stranger.
                 self.endings[kind, of, epoch, number].by_commit = False
         self.events["outbox.resent"] += 1
+
+    def reported(self, key: str, place: int, state: Reported, receipt: str | None, now: int, *, answer: bool) -> None:
+        lane, view = self.accounts.get((Kind.OUT, key)), self.delivery_at(key, place)
+        is_tried = lane is not None and lane.batch is not None and lane.holder is None
+        in_doubt = is_tried and lane is not None and lane.batch is not None and lane.batch.items[0].seq == place
+        arrived = in_doubt and view is not None and view.state == "queued" and state != "failed"
+        told_more = view is not None and view.state == "sent" and state != "sent"
+        require_same(answer, arrived or told_more, "a platform tells more of what it has, or has it after all", view)
+        if lane is None or not answer:
+            return
+        if arrived:
+            self._arrived_after_all(lane, receipt, now)
+        elif state == "failed":
+            self._amend_delivery(key, place, state="failed", settled_at=now)
+            self.events["delivery.failed"] += 1
+            for (kind, of, _, number), ending in self.endings.items():
+                if (kind, of, number) == (Kind.OUT, key, place) and ending.verdict == "sent":
+                    # Whoever asks late hears what became of it.
+                    ending.verdict, ending.by_commit = "failed", False
+        else:
+            self.events["delivery.reported"] += 1
+
+    def _arrived_after_all(self, lane: Account, receipt: str | None, now: int) -> None:
+        assert lane.batch is not None
+        settled = {"state": "sent", "settled_at": now, "attempt": lane.attempts, "receipt": receipt}
+        self._amend_delivery(lane.key, lane.batch.items[0].seq, **settled)
+        self.events["delivery.sent"] += 1
+        if lane.parked:
+            self.unparked(Kind.OUT, lane.key, now, answer=True)
+        lane.batch = None
 
     @staticmethod
     def _is_next(lane: Account, place: int) -> bool:

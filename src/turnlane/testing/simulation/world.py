@@ -16,7 +16,7 @@ from typing import get_args
 from turnlane.backends.base import Acceptance, Arrival, Backend, Committed
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
-from turnlane.model.delivery import question_id
+from turnlane.model.delivery import Reported, question_id
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -185,6 +185,8 @@ class World:
             self.an_operator_steers: 3,
             self.an_operator_speaks: 1,
             self.somebody_types: 3,
+            self.a_platform_reports: 3,
+            self.a_fact_is_noted: 0.5,
             self.an_operator_looks: 1,
             self.an_operator_pauses_what_there_is: 1,
             self.an_operator_schedules: 3,
@@ -728,6 +730,24 @@ class World:
         self._note("typing", key, waits)
         self.tally["waited for typing"] += waits
         self._oracle.typed(key, self._clock.now(), answer=waits)
+
+    async def a_platform_reports(self) -> None:
+        """Of a delivery that it has, or may have: mostly of the last ones of a conversation."""
+        key = self._chance.choice(CONVERSATIONS)
+        known = self._oracle.deliveries.get(key, [])[-3:]
+        place = self._chance.choice(known).seq if known else 1
+        state = self._chance.choice(get_args(Reported))
+        receipt = f"late-{self._chance.randrange(100)}"
+        told = await self._backend.report(key, place, state, receipt=receipt, cause="the platform says so")
+        self._note("report", key, place, state, told)
+        self.tally[f"reported {state}"] += told
+        self._oracle.reported(key, place, state, receipt, self._clock.now(), answer=told)
+
+    async def a_fact_is_noted(self) -> None:
+        self._note("note")
+        self.tally["noted"] += 1
+        await self._backend.note("hook.aside", channel="any", why="of no kind", body="{}")
+        self._oracle.events["hook.aside"] += 1
 
     async def an_operator_schedules(self) -> None:
         """Sets one, more often than not as it was; removes it, fires it, pauses it, or lets it go on."""
