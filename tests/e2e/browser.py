@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -34,8 +35,13 @@ OPTIONS = (
     "--no-default-browser-check",
     "--lang=en-GB",
 )
+GONE = re.compile("navigated or closed|context was destroyed|Cannot find context")
 KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowUp": 38, "ArrowDown": 40, "Delete": 46, "F2": 113}
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
+
+
+class PageLeft(AssertionError):
+    """The page went elsewhere before it could answer."""
 
 
 class Browser:
@@ -107,6 +113,8 @@ class Browser:
         self._process.stdin.write(json.dumps(command).encode() + b"\0")
         async with asyncio.timeout(SECONDS_MAX):
             answer = await self._calls[number]
+        if "error" in answer and GONE.search(answer["error"]["message"]):
+            raise PageLeft(method, answer["error"])
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
@@ -158,7 +166,10 @@ class Page:
         """Looked at again and again: the page knows nothing of who watches it."""
 
         async def holds() -> bool:
-            answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+            try:
+                answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+            except PageLeft:
+                return False
             return answer["result"].get("value") is True
 
         try:

@@ -71,7 +71,7 @@ class Login:
         try:
             role = self._access.role_by_token(request, form.get("token", "").strip().encode(), way="form")
         except Unauthorized:
-            return _page(to, "This token is not right. It is operator_token or viewer_token of turnlane.toml.", 401)
+            return _page(to, "This token is not right.", 401)
         except HTTPException as refused:
             return _page(to, f"{refused.detail}.", refused.status_code, refused.headers)
         self._access.tell("login.accepted", request, role=role)
