@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -94,7 +93,7 @@ def _place(settings: Settings, conversation: str | None) -> Place:
     web = [name for name, channel in settings.channels.items() if isinstance(channel, WebChannel)]
     if not web:
         raise NotFound('no web channel to talk through; add [channels.web] with kind = "web" to turnlane.toml')
-    server = f"http://{_reachable(settings.listen.host)}:{settings.listen.port}"
+    server = common.server_of(settings)
     if conversation is None:
         clock = SystemClock()
         return Place(server, web[0], clock.token() + clock.token(), is_new=True)
@@ -108,17 +107,6 @@ def _place(settings: Settings, conversation: str | None) -> Place:
             "leave it out to begin a new one"
         )
     return Place(server, channel, token, is_new=False)
-
-
-def _reachable(host: str) -> str:
-    """Where a server that listens on `host` is found from this machine."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if address.is_unspecified:
-        return "127.0.0.1" if address.version == 4 else "[::1]"
-    return host if address.version == 4 else f"[{host}]"
 
 
 # The terminal, in the main thread: only there can a line be edited, and only there does Ctrl-C arrive.

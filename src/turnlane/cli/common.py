@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +96,11 @@ def reads_store(function: Function) -> Function:
     return _with_options(function, [_CONFIG, _BACKEND])
 
 
+def reads_settings(function: Function) -> Function:
+    """Hand the verb a `given` made of --config alone."""
+    return _with_options(function, [_CONFIG])
+
+
 def reaches_server(function: Function) -> Function:
     """Hand the verb a `given` made of --config and --listen."""
     return _with_options(function, [_CONFIG, _LISTEN])
@@ -141,6 +147,21 @@ async def acted(backend: Backend, settings: Settings, on: str, conversation: str
         await backend.note("operator.acted", conversation, **facts)
     except BackendError as error:
         click.echo(f"it is done, but the store did not take down that you did it: {error}", err=True)
+
+
+def server_of(settings: Settings) -> str:
+    """Where a server that listens as these settings say is found from this machine."""
+    return f"http://{_reachable(settings.listen.host)}:{settings.listen.port}"
+
+
+def _reachable(host: str) -> str:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"
+    return host if address.version == 4 else f"[{host}]"
 
 
 async def workers_live(backend: Backend, now: int) -> int:

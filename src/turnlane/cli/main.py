@@ -25,6 +25,7 @@ VERBS = {
     "show": "Tell the story of one conversation.",
     "explain": "Tell what became of one message, step by step.",
     "tail": "Follow events as they happen.",
+    "alerts": "What needs an operator; rules for Prometheus, a dashboard for Grafana.",
     "deadletters": "Turns that were given up on, and their messages.",
     "outbox": "What is to be sent, was sent, or could not be.",
     "usage": "What turns have used, in tokens and money.",
