@@ -56,6 +56,27 @@ async def test_a_lease_outlives_any_turn(world: World, backend: Backend, clock: 
     assert world.facts.of("worker.lost") == []
 
 
+async def test_a_new_worker_says_how_many_leases_of_the_dead_it_found(world: World, clock: VirtualClock) -> None:
+    """C7: more than ten of them are an alert."""
+    agent = Thinker()
+    async with crashing(world.new_worker(agent, term_ms=TERM_MS, turns_at_once=12)):
+        for number in range(12):
+            await world.say(f"user-{number}", "hello")
+        await agent.asked(12)
+    clock.advance(TERM_MS + 1)
+    async with world.working(Thinker(told=True), term_ms=TERM_MS):
+        found = await world.facts.seen("lanes.recovered")
+    assert (found.facts["lanes"], found.facts["at_start"]) == (12, True)
+
+
+async def test_what_is_found_later_was_not_there_at_the_start(world: World, clock: VirtualClock) -> None:
+    worker = world.new_worker(Thinker(), term_ms=TERM_MS)
+    for passed, at_start in [(2 * TERM_MS, True), (1, False)]:
+        clock.advance(passed)
+        worker._tell_of_the_recovered(3)
+        assert world.facts.of("lanes.recovered")[-1].facts["at_start"] is at_start
+
+
 async def test_a_stalled_worker_whose_lane_was_taken_over_changes_nothing_and_says_nothing(
     world: World, clock: VirtualClock
 ) -> None:

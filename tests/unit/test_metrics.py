@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from turnlane.backends.base import Arrival, open_backend
 from turnlane.backends.calls import Calls
 from turnlane.clock import SystemClock
+from turnlane.errors import BackendUnavailable
 from turnlane.model.event import EVENTS, FACTS, Event, Fact
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
+from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import GaveUp, Replied, Reply
 from turnlane.model.usage import Usage
@@ -17,6 +25,7 @@ from turnlane.model.view import Counts, Lock, WorkerView
 from turnlane.observe.gauges import StoreNow
 from turnlane.observe.metrics import Metrics
 from turnlane.people.cache import Cache
+from turnlane.people.profiles import Profiles
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = StoreNow(
@@ -70,6 +79,75 @@ def test_calls_of_the_store_are_taken_over_once() -> None:
         "turnlane_store_conflicts_total 1.0",
     ]:
         assert line in told
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[Any]:
+    backend = open_backend(f"sqlite:///{tmp_path}/counted.db")
+    await backend.open()
+    yield backend
+    await backend.close()
+
+
+HELLO = Arrival(Message("site", "m-1", "site/alice", "alice", "hello"), Policy())
+
+
+async def test_every_call_of_a_store_is_counted_where_it_passes(file: Any) -> None:
+    await file.accept([HELLO])
+    await file.accept([HELLO])
+    await file.lanes()
+    assert file.counted.made == {"accept": 2, "read": 1}
+    assert file.counted.failed == {}
+    assert (file.counted.groups, file.counted.conflicts) == (2, 0)
+
+
+async def test_calls_that_a_store_cannot_answer_are_counted(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(KeyError):
+        await file.note("no.such.event")  # whoever asks for what cannot be is no trouble of the store
+    assert file.counted.failed == {}
+    monkeypatch.setattr(file._store, "transaction", broken)
+    with pytest.raises(BackendUnavailable):
+        await file.accept([HELLO])
+    monkeypatch.undo()
+    monkeypatch.setattr(file._reader, "_read", lambda view: raise_(BackendUnavailable("away")))
+    with pytest.raises(BackendUnavailable):
+        await file.lanes()
+    assert file.counted.failed == {"accept": 1, "read": 1}
+
+
+async def test_transactions_that_others_got_in_the_way_of_are_counted(
+    file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Again(Exception):
+        pass
+
+    honest, times = file._store.transaction, [1, 2]
+
+    def contested(*given: Any, **named: Any) -> Any:
+        return honest(*given, **named) if not times else raise_(Again(times.pop()))
+
+    monkeypatch.setattr(file._store, "transaction", contested)
+    monkeypatch.setattr(file._store, "conflict", (Again,))
+    await file.accept([HELLO])
+    assert (file.counted.groups, file.counted.conflicts) == (3, 2)
+    assert file.counted.failed == {}
+
+
+def raise_(error: Exception) -> Any:
+    raise error
+
+
+async def test_whom_nobody_can_look_up_is_counted() -> None:
+    class Away:
+        async def person(self, channel: str, user: str) -> None:
+            raise BackendUnavailable("away")
+
+    people = Profiles(backend=Away(), clock=SystemClock(), channels={})  # type: ignore[arg-type]  # all it is asked
+    await people.of("site", "alice")
+    assert (people.cache.hits, people.cache.misses, people.cache.failed) == (0, 1, 1)
 
 
 def test_look_ups_of_people_are_taken_over() -> None:

@@ -19,7 +19,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.view import Counts, Lock, WorkerView
 from turnlane.observe.gauges import StoreNow
 from turnlane.observe.log import ERRORS, STEPS, WARNINGS, EventLog, configure
-from turnlane.observe.metrics import Metrics
+from turnlane.observe.metrics import Metrics, forget_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -226,6 +226,21 @@ def test_processes_behind_one_port_add_up(tmp_path: Path) -> None:
 
     assert 'turnlane_messages_total{channel="site",outcome="accepted"} 1.0' in count_one()
     assert 'turnlane_messages_total{channel="site",outcome="accepted"} 2.0' in count_one()
+
+
+SHOW_OPEN = COUNT_ONE.replace("print(", "metrics.note_streams(3)\nprint(")
+
+
+def test_what_a_process_had_open_goes_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHOW_OPEN]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as first:
+        told, _ = first.communicate()
+    assert "turnlane_streams_open 3.0" in told
+    forget_process(first.pid, tmp_path)
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "turnlane_streams_open 3.0" in told
+    assert 'turnlane_messages_total{channel="site",outcome="accepted"} 2.0' in told
 
 
 def test_the_reference_lists_every_event_as_it_is() -> None:
