@@ -149,6 +149,46 @@ async def test_the_page_shows_what_is_raised_and_what_was(bot: SmallBot, client:
     assert (await client.get("/api/alerts?limit=1")).status_code == 400
 
 
+async def test_who_watches_does_not_end_what_is_watched(
+    bot: SmallBot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watching = watcher.Watcher(bot.alerts, backend=bot.backend, metrics=bot.metrics, clock=bot.clock)
+    looks: list[int] = []
+
+    def fail(*_: object) -> None:
+        looks.append(1)
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(bot.alerts, "look", fail)
+    following = asyncio.create_task(watching.follow())
+    await eventually(lambda: len(looks) > 2, PATIENCE_SECONDS)
+    following.cancel()
+    await asyncio.wait([following])
+    assert following.cancelled()
+    assert "a mistake of ours" in caplog.text
+
+
+async def test_a_store_that_is_away_is_told_of_without_it(bot: SmallBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be written down, so whoever listens here is told."""
+    clock, said = VirtualClock(), list[Event]()
+
+    async def away() -> None:
+        raise BackendUnavailable("away")
+
+    monkeypatch.setattr(bot.backend, "counts", away)
+    watching = watcher.Watcher(bot.alerts, backend=bot.backend, metrics=bot.metrics, clock=clock, emit=said.append)
+    for _ in range(3):
+        await watching.look()
+        clock.advance(5_000)
+    assert [(event.name, event.facts["alert"]) for event in said] == [("alert.raised", "store_down")]
+    assert [each.event.name for each in await bot.backend.events()] == ["worker.joined"]
+    monkeypatch.undo()
+    for _ in range(20):
+        await watching.look()
+        clock.advance(5_000)
+    assert [each.event.name for each in await bot.backend.events()] == ["worker.joined", "alert.cleared"]
+
+
 # The web hook
 
 RAISED = Change(

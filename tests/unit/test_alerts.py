@@ -368,6 +368,23 @@ def test_the_worst_are_first() -> None:
     assert world.raised == ["store_errors", "dead_letters", "hook_errors"]
 
 
+def test_a_clock_that_is_set_back_neither_raises_nor_keeps_anything() -> None:
+    world = World()
+    store_errors(world, 50)
+    hook_errors(world, 1)
+    world.look()
+    world.clock.jump(-3_600_000)
+    assert world.look() == []
+    changes = world.pass_time(CALM_MS + LOOK_MS)
+    assert [(change.how, change.alert.alert) for change in changes] == [
+        ("cleared", "store_errors"),
+        ("cleared", "hook_errors"),
+    ]
+    assert len(world.watch._looks) <= CALM_MS // LOOK_MS + 2
+    store_errors(world, 50)
+    assert [change.alert.alert for change in world.look()] == ["store_errors"]
+
+
 def test_what_is_remembered_is_bounded() -> None:
     world = World()
     for _ in range(3 * RECENT_MS // LOOK_MS):

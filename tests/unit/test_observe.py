@@ -228,6 +228,17 @@ def test_processes_behind_one_port_add_up(tmp_path: Path) -> None:
     assert 'turnlane_messages_total{channel="site",outcome="accepted"} 2.0' in count_one()
 
 
+JUDGED = COUNT_ONE.replace("metrics.render(None, now=0).decode()", "list(metrics.samples(None, now=0))")
+
+
+def test_processes_behind_one_port_judge_what_they_add_up_to(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for total in (1.0, 2.0):
+        command = [sys.executable, "-c", JUDGED]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert f"('turnlane_messages_total', {{'channel': 'site', 'outcome': 'accepted'}}, {total})" in told
+
+
 SHOW_OPEN = COUNT_ONE.replace("print(", "metrics.note_streams(3)\nprint(")
 
 

@@ -65,12 +65,20 @@ class Watch:
 
     def look(self, now: int, samples: Iterable[Sample]) -> list[Change]:
         """Judge how things are. Returns what has changed by it."""
+        if self._looks and now < self._looks[-1].at:
+            self._begin_anew(now)
         self.begin(now, samples)
         # The last one before the window begins belongs to it: from there on things are counted.
         while len(self._looks) > 1 and self._looks[1].at <= now - RECENT_MS:
             self._looks.popleft()
         judged = (self._judged(rule, now) for rule in self._rules)
         return [change for change in judged if change is not None]
+
+    def _begin_anew(self, now: int) -> None:
+        """The clock was set back: what was seen in times to come says nothing of the last five minutes."""
+        self._looks.clear()
+        for trouble in self._troubles.values():
+            trouble.since, trouble.seen_at = min(trouble.since, now), min(trouble.seen_at, now)
 
     def _picked(self, samples: Iterable[Sample]) -> Mapping[Series, float]:
         values: dict[Series, float] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from turnlane.model.event import Event, Fact
 from turnlane.observe.alerts import Change, Watch
 from turnlane.observe.gauges import StoreNow, store_now
 from turnlane.observe.metrics import Metrics
+
+log = logging.getLogger("turnlane.alerts")
 
 LOOK_SECONDS = 5.0
 REST = 100
@@ -52,7 +55,10 @@ class Watcher:
     async def follow(self) -> None:
         while True:
             began = self._clock.monotonic()
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # who watches must not end what is watched
+                log.exception("the alerts could not be judged; they are looked at again")
             took = self._clock.monotonic() - began
             await asyncio.sleep(max(LOOK_SECONDS, took * REST))
 
