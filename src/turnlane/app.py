@@ -26,6 +26,7 @@ from turnlane.flow.receive import receive
 from turnlane.flow.remember import Memory
 from turnlane.flow.schedule import keep
 from turnlane.flow.spending import Spending
+from turnlane.flow.trace import Tracer
 from turnlane.flow.worker import Retention, Worker
 from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event, Fact
@@ -96,6 +97,7 @@ class Bot:
         self.backend: Backend = open_backend(
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
+        self.tracer: Tracer | None = _tracer(self.settings)
         self._listeners: list[Listener] = []
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
         self._activity = self._reporting()
@@ -169,6 +171,7 @@ class Bot:
             policy_for=self._policy,
             commands=self._commands,
             too_fast=self._is_too_fast if self._paces else None,
+            tracer=self.tracer,
         )
 
     def _is_too_fast(self, message: Message) -> bool:
@@ -177,7 +180,15 @@ class Bot:
 
     async def hear(self, channel: str, heard: Heard) -> Received:
         """Take in what a platform told. Returns only after what must not get lost is durable."""
-        return await hear(channel, heard, backend=self.backend, receive=self.receive, emit=self.emit, clock=self.clock)
+        return await hear(
+            channel,
+            heard,
+            backend=self.backend,
+            receive=self.receive,
+            emit=self.emit,
+            clock=self.clock,
+            tracer=self.tracer,
+        )
 
     def policy_for(self, channel: str) -> Policy:
         """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""
@@ -226,7 +237,11 @@ class Bot:
         configure(self.settings.log_format)
         self.subscribe(EventLog())
         tune_collector()
-        event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets, until_idle=until_idle))
+        try:
+            event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets, until_idle=until_idle))
+        finally:
+            if self.tracer is not None:
+                self.tracer.close()
 
     async def _run_with_signals(
         self, *, serve: bool, work: bool, sockets: Sequence[socket.socket] | None, until_idle: float | None
@@ -369,6 +384,7 @@ class Bot:
             people=self.people,
             activity=self._activity,
             on_turn=metrics.note_turn,
+            tracer=self.tracer,
             retention=Retention(
                 settings.retention.messages.ms, settings.retention.events.ms, settings.retention.dedupe_for.ms
             ),
@@ -414,6 +430,15 @@ class Bot:
         for agent in self.agents.values():
             await agent.close()
         await self.backend.close()
+
+
+def _tracer(settings: Settings) -> Tracer | None:
+    """None, and nothing imported, unless traces are wanted: by the settings, or by OpenTelemetry's own variables."""
+    from turnlane.observe.exporter import follower, is_wanted
+
+    if not is_wanted(settings.traces.enabled, os.environ):
+        return None
+    return follower(machine=settings.this_machine, insist=settings.traces.enabled is True)
 
 
 def tune_collector() -> None:

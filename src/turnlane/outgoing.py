@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,6 +29,10 @@ LINES = "application/x-ndjson"
 """The type of an answer that comes piece by piece, one JSON value a line."""
 
 Heard = Callable[[bytes], None]
+
+trace_headers: ContextVar[Mapping[str, str]] = ContextVar("trace_headers", default=MappingProxyType({}))
+"""What to say to the operator's own services, so that they go on with the trace of what is done here. Platforms and
+strangers are told nothing."""
 
 
 @dataclass(frozen=True, slots=True)

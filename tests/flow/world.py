@@ -19,6 +19,7 @@ from turnlane.errors import BackendUnavailable
 from turnlane.flow.receive import receive
 from turnlane.flow.remember import Memory
 from turnlane.flow.spending import Spending
+from turnlane.flow.trace import Tracer
 from turnlane.flow.worker import Worker
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.event import Event
@@ -257,12 +258,16 @@ class World:
         self.clock = clock
         self.desk = Desk()
         self.facts = Facts()
+        self.tracer: Tracer | None = None
         self._said = said
         backend.subscribe(self.facts)
 
     async def say(self, who: str, *texts: str, policy: Policy = AT_ONCE) -> Received:
         return await receive(
-            [self.message(who, text) for text in texts], backend=self.backend, policy_for=lambda _: policy
+            [self.message(who, text) for text in texts],
+            backend=self.backend,
+            policy_for=lambda _: policy,
+            tracer=self.tracer,
         )
 
     def message(self, who: str, text: str, origin_id: str | None = None) -> Message:
@@ -316,6 +321,7 @@ class World:
             spending=spending,
             memory=memory,
             people=people,
+            tracer=self.tracer,
         )
 
     @asynccontextmanager

@@ -18,6 +18,7 @@ from turnlane.channels.webhook import Webhook
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendUnavailable, NotFound
 from turnlane.flow.hear import hear
+from turnlane.flow.trace import Tracer
 from turnlane.http.listen import bind
 from turnlane.http.server import create_app, serve
 from turnlane.live_settings import LiveSettings
@@ -55,6 +56,7 @@ class SmallBot:
         self.live = LiveSettings(self.backend, load(None, {}))
         self.alerts = Watch()
         self.metrics = Metrics(self.channels)
+        self.tracer: Tracer | None = None
         self.events: list[Event] = []
         self.down = False
         self.backend.subscribe(self.metrics)

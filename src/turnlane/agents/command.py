@@ -11,6 +11,7 @@ from turnlane.agents.program import TERM_GRACE_SECONDS, Program, start
 from turnlane.agents.wire import Heard, converse
 from turnlane.errors import AgentFailed, InvalidSettings
 from turnlane.model.turn import Reply, Turn
+from turnlane.outgoing import trace_headers
 
 OUTPUT_BYTES_MAX = 10_000_000
 
@@ -61,7 +62,11 @@ class Command:
     async def run(self, request: bytes, heard: Heard) -> tuple[bytes, str]:
         """What the program wrote, and its last words on standard error."""
         program = await start(
-            _Answering, self._argv, env=os.environ | self._env, cwd=self._cwd, term_grace=self._term_grace
+            _Answering,
+            self._argv,
+            env=os.environ | _trace_variables() | self._env,
+            cwd=self._cwd,
+            term_grace=self._term_grace,
         )
         program.listen(heard)
         try:
@@ -110,3 +115,8 @@ class _Answering(Program):
             ended = f"was ended by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"
             raise AgentFailed(f"the command {ended}")
         return bytes(self._stdout)
+
+
+def _trace_variables() -> dict[str, str]:
+    """As variables, the way OpenTelemetry hands a trace to a program: TRACEPARENT."""
+    return {name.upper(): value for name, value in trace_headers.get().items()}

@@ -8,7 +8,7 @@ from turnlane.agents.wire import Heard, converse
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import AgentFailed, AgentRefused, InvalidSettings, Throttled
 from turnlane.model.turn import Reply, Turn
-from turnlane.outgoing import ANSWER_BYTES_MAX, Answer, Lost, NotReached, Outgoing, checked_url
+from turnlane.outgoing import ANSWER_BYTES_MAX, Answer, Lost, NotReached, Outgoing, checked_url, trace_headers
 
 
 class Http:
@@ -32,9 +32,8 @@ class Http:
         return await converse(turn, self._post)
 
     async def _post(self, request: bytes, heard: Heard) -> bytes:
-        match await self._outgoing.post(
-            self._url, body=request, headers=self._headers, timeout=self._timeout, heard=heard
-        ):
+        headers = {**trace_headers.get(), **self._headers}
+        match await self._outgoing.post(self._url, body=request, headers=headers, timeout=self._timeout, heard=heard):
             case Answer() as answer:
                 return self._read(answer)
             case NotReached(cause):

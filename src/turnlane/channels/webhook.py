@@ -25,7 +25,7 @@ from turnlane.model.message import (
     conversation_key,
     local_part,
 )
-from turnlane.outgoing import Answer, Lost, NotReached, Outgoing, checked_url
+from turnlane.outgoing import Answer, Lost, NotReached, Outgoing, checked_url, trace_headers
 
 MESSAGES_MAX = 1_000
 ATTACHMENTS_MAX = 100
@@ -126,7 +126,7 @@ class Webhook:
         if self._reply_url is None:
             return Refused(f"the channel {self.name} has nowhere to send replies; set its reply_url")
         body = _reply(delivery)
-        headers = {"idempotency-key": delivery.id, **self._signature(delivery, body)}
+        headers = {**trace_headers.get(), "idempotency-key": delivery.id, **self._signature(delivery, body)}
         match await self._outgoing.post(self._reply_url, body=body, headers=headers, timeout=self._timeout):
             case Answer(ok=True, body=answer):
                 return Sent(_receipt(answer))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from turnlane.backends.base import Backend
 from turnlane.channels.base import Heard, Reaction, Received, Status
 from turnlane.clock import Clock
+from turnlane.flow.trace import Tracer
 from turnlane.model.event import Event
 from turnlane.model.message import Message
 from turnlane.model.question import meant_by_sign
@@ -32,6 +33,7 @@ async def hear(
     receive: Callable[[Sequence[Message]], Awaitable[Received]],
     emit: Callable[[Event], None],
     clock: Clock,
+    tracer: Tracer | None = None,
 ) -> Received:
     """Returns once all of it is durable; repeated after a failure, it changes nothing that was taken in before."""
     ignored = list(heard.ignored)
@@ -50,7 +52,7 @@ async def hear(
     for conversation in heard.typing:
         await backend.typing(conversation)
     for status in heard.statuses:
-        await _tie(status, backend)
+        await _tie(status, backend, tracer)
     for aside in heard.asides:
         await backend.note("hook.aside", channel=channel, why=aside.why, body=_storable(aside.body))
     for why, count in Counter(ignored).items():
@@ -101,12 +103,14 @@ async def _answer_by(reaction: Reaction, channel: str, backend: Backend) -> Mess
     return None
 
 
-async def _tie(status: Status, backend: Backend) -> None:
+async def _tie(status: Status, backend: Backend, tracer: Tracer | None) -> None:
     for delivery in reversed(await _latest(status.conversation, backend)):
         if delivery.id == status.delivery or (delivery.receipt is not None and delivery.receipt == status.receipt):
             await backend.report(
                 status.conversation, delivery.seq, status.state, receipt=status.receipt, cause=status.cause
             )
+            if tracer is not None:
+                tracer.reported(delivery, status)
             return
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from turnlane.backends.base import Arrival, Backend
 from turnlane.channels.base import Received
+from turnlane.flow.trace import Tracer
 from turnlane.model.command import NO_COMMANDS, Commands, command_in
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
@@ -31,6 +32,7 @@ async def receive(
     policy_for: PolicyFor,
     commands: Commands = NO_COMMANDS,
     too_fast: TooFast | None = None,
+    tracer: Tracer | None = None,
 ) -> Received:
     """Store the messages. When this returns they are ours, and the platform may be told so."""
     if not messages:
@@ -44,7 +46,8 @@ async def receive(
         )
         for message in messages
     ]
-    acceptances = await backend.accept(arrivals)
+    accepting = backend.accept(arrivals)
+    acceptances = await (accepting if tracer is None else tracer.storing(messages, accepting))
     if len(acceptances) == 1:
         return ONE[acceptances[0].verdict]
     verdicts = [acceptance.verdict for acceptance in acceptances]

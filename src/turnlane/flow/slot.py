@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 
 from turnlane.backends.base import Backend, Verdict
 from turnlane.clock import Clock
@@ -17,6 +18,7 @@ from turnlane.flow.past import past, was_begun
 from turnlane.flow.run_turn import cause_of
 from turnlane.flow.split import Splitter
 from turnlane.flow.stream import Stream, Streams
+from turnlane.flow.trace import Tracer
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
@@ -27,6 +29,9 @@ RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
 
 
+Done = Callable[[Lease, Outcome, Verdict], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What is done with a lease, for how long at most, and what it comes to if that was not enough."""
@@ -34,7 +39,7 @@ class Work:
     run: Callable[[Lease, Stage], Awaitable[Outcome]]
     seconds_max: Callable[[Lease], float]
     late: Callable[[Lease], Outcome]
-    done: Callable[[Lease, Outcome, Verdict], None] | None = None
+    done: Done | None = None
     """Told once it is committed, and what became of it."""
 
 
@@ -66,13 +71,14 @@ class Slot:
         on_lost: Callable[[str], None],
         streams: Streams,
         splitter: Splitter,
+        tracer: Tracer | None = None,
     ) -> None:
         self.kind = kind
         self.lease: Lease | None = None
         self._backend = backend
         self._clock = clock
         self._stop_at = 0.0
-        self._work = work
+        self._work = work if tracer is None else replace(work, done=_each(work.done, tracer.committed))
         self._worker_id = worker_id
         self._is_ours = is_ours
         self._on_lost = on_lost
@@ -82,6 +88,7 @@ class Slot:
         """Of the present run, once its agent shows something."""
         self._asker: Asker | None = None
         """Of the present run, once its agent asks something."""
+        self._run = self._run_once if tracer is None else partial(self._run_traced, tracer)
         self._phase = IDLE
         self._finishing = False
         self._ending = False
@@ -285,7 +292,11 @@ class Slot:
             raise
         return leases[0] if leases else None
 
-    async def _run(self, lease: Lease) -> Lease | None:
+    async def _run_traced(self, tracer: Tracer, lease: Lease) -> Lease | None:
+        with tracer.running(lease):
+            return await self._run_once(lease)
+
+    async def _run_once(self, lease: Lease) -> Lease | None:
         self._abandoned = False
         self._was_told()  # an agent may have swallowed the cancellation of an earlier run
         # The answer to a claim may come late, after the worker had to start over under another id.
@@ -340,3 +351,15 @@ class Slot:
                 if self._abandoned:
                     return None
                 await asyncio.sleep(RECONNECT_SECONDS)
+
+
+def _each(first: Done | None, second: Done) -> Done:
+    if first is None:
+        return second
+    listeners = (first, second)
+
+    def tell(lease: Lease, outcome: Outcome, verdict: Verdict) -> None:
+        for listener in listeners:
+            listener(lease, outcome, verdict)
+
+    return tell

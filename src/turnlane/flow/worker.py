@@ -22,6 +22,7 @@ from turnlane.flow.slot import RECONNECT_SECONDS, Slot, Work
 from turnlane.flow.spending import Spending
 from turnlane.flow.split import Splitter
 from turnlane.flow.stream import Streams
+from turnlane.flow.trace import Tracer
 from turnlane.model.event import Event, Fact
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
@@ -69,12 +70,12 @@ class Worker:
         people: Profiles | None = None,
         activity: Activity | None = None,
         on_turn: Callable[[Lease, Outcome, Verdict], None] | None = None,
+        tracer: Tracer | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._backend = backend
         self._clock = clock
-        self._term_ms, self._machine = term_ms, machine
-        self._drain_seconds = drain_seconds
+        self._term_ms, self._machine, self._drain_seconds = term_ms, machine, drain_seconds
         self._retention = retention or Retention()
         self._emit = emit
         self._trouble_since: float | None = None
@@ -106,11 +107,12 @@ class Worker:
             on_lost=self._on_lost,
             streams=self._streams(channels),
             splitter=splitter,
+            tracer=tracer,
         )
         self._agents, self._channels = agents, channels
         self._turn_slots = [new_slot(Kind.TURN, work=turn) for _ in range(turns_at_once)]
         self._out_slots = [new_slot(Kind.OUT, work=send) for _ in range(sends_at_once)]
-        self._tick_slot = new_slot(Kind.TICK, work=Work(tick, tick_seconds_max, late_tick))
+        self._tick_slot = new_slot(Kind.TICK, work=Work(tick, tick_seconds_max, late_tick), tracer=None)
 
     def _streams(self, channels: Mapping[str, Channel]) -> Streams:
         return Streams(

@@ -8,6 +8,7 @@ from typing import Protocol
 from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel, Heard, Received
 from turnlane.clock import Clock
+from turnlane.flow.trace import Tracer
 from turnlane.live_settings import LiveSettings
 from turnlane.model.event import Event
 from turnlane.model.message import Message
@@ -54,6 +55,9 @@ class Bot(Protocol):
 
     @property
     def live(self) -> LiveSettings: ...
+
+    @property
+    def tracer(self) -> Tracer | None: ...
 
     def policy_for(self, channel: str) -> Policy:
         """What a message of this channel stamps on its conversation. NotFound if there is no such channel."""

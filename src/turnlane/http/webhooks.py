@@ -75,9 +75,13 @@ class WebHooks:
             raise
 
     async def _take_in(self, name: str, request: Request) -> tuple[Received, str | None]:
+        since, tracer = self._bot.clock.now(), self._bot.tracer
         channel = self._channel(name, request)
         heard = await read(channel, request, await read_body(request, self._body_bytes_max))
-        return await self._bot.hear(name, heard), heard.answer
+        if tracer is None:
+            return await self._bot.hear(name, heard), heard.answer
+        with tracer.hearing(name, heard.messages, since=since, traceparent=request.headers.get("traceparent")):
+            return await self._bot.hear(name, heard), heard.answer
 
     def _channel(self, name: str, request: Request) -> HookChannel:
         channel = self._bot.channels.get(name)

@@ -44,6 +44,7 @@ from turnlane.settings.tables import (
     Source,
     Table,
     Takeover,
+    Traces,
     Transcribe,
 )
 from turnlane.settings.words import choices_of, decode, expected, holds_secret, or_rather, quoted, shown
@@ -159,6 +160,7 @@ class _Reader:
         values["takeover"] = Takeover(**self.section(("takeover",)))
         values["activity"] = ActivityTable(**self.section(("activity",)))
         values["alerts"] = AlertsTable(**self.section(("alerts",)))
+        values["traces"] = Traces(**self.section(("traces",)))
         values["people"] = People(**self.section(("people",)))
         values["sessions"] = Sessions(**self.section(("sessions",)))
         self.section(("budgets",))

@@ -110,6 +110,12 @@ class BudgetTables(Table, frozen=True, kw_only=True):
     day: BudgetTable = BudgetTable()
 
 
+class Traces(Table, frozen=True, kw_only=True):
+    """None: on where OpenTelemetry's own variables name a receiver."""
+
+    enabled: bool | None = None
+
+
 class Sessions(Table, frozen=True, kw_only=True):
     valid_for: Duration = Duration.parse("30m")
 
@@ -527,6 +533,7 @@ class Settings(Table, frozen=True, kw_only=True):
     people: People = People()
     activity: ActivityTable = ActivityTable()
     alerts: AlertsTable = AlertsTable()
+    traces: Traces = Traces()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
     attachments: AttachmentsTable = AttachmentsTable()

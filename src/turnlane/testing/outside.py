@@ -186,6 +186,8 @@ class Outside:
     """Every request to the receiver, repeats included."""
     replies: list[Reply] = field(default_factory=list)
     """The first of each key that was taken."""
+    traceparents: list[str] = field(default_factory=list)
+    """What requests said of the trace that they belong to, in the order they came."""
     url: str = ""
 
     async def __aenter__(self) -> Outside:
@@ -237,6 +239,8 @@ class Outside:
             writer.close()
 
     async def _answer(self, path: str, headers: Mapping[str, str], value: Any) -> tuple[int, object]:
+        if traceparent := headers.get("traceparent"):
+            self.traceparents.append(traceparent)
         if path == "/turns":
             try:
                 return 200, await self._respond(value["turn"])
