@@ -50,6 +50,7 @@ from turnlane.settings import (
     prices_of,
     revealed,
     schedules_of,
+    secrets_in,
     thresholds_of,
 )
 
@@ -98,6 +99,7 @@ class Bot:
             backend or self.settings.backend, self.clock, idle_after_ms=self.settings.lanes.idle_after.ms
         )
         self.tracer: Tracer | None = _tracer(self.settings)
+        self._set_log_level: Callable[[str], None] = lambda level: None  # until the log is ours
         self._listeners: list[Listener] = []
         self.people = Profiles(backend=self.backend, clock=self.clock, channels=self.channels, emit=self.emit)
         self._activity = self._reporting()
@@ -125,6 +127,7 @@ class Bot:
         self._policy = cache(self._policy_for)
         self._commands = settings.commands.by_word
         self._paces = paces_of(settings)
+        self._set_log_level(settings.logs.level)
 
     def _reporting(self) -> Activity | None:
         given = self.settings.activity
@@ -232,10 +235,14 @@ class Bot:
 
         `until_idle`: also ends by itself, once nothing was to do for so many seconds.
         """
-        from turnlane.observe.log import EventLog, configure
+        from turnlane.http.listen import PROCESS
+        from turnlane.observe.log import EventLog, configure, set_level
 
-        configure(self.settings.log_format)
-        self.subscribe(EventLog())
+        logs = self.settings.logs
+        secrets, process = secrets_in(self.settings), os.environ.get(PROCESS)
+        configure(self.settings.log_format, logs.level, texts=logs.texts, secrets=secrets, process=process)
+        self._set_log_level = set_level
+        self.subscribe(EventLog(texts=logs.texts))
         tune_collector()
         try:
             event_loop.run(self._run_with_signals(serve=serve, work=work, sockets=sockets, until_idle=until_idle))
@@ -435,10 +442,12 @@ class Bot:
 def _tracer(settings: Settings) -> Tracer | None:
     """None, and nothing imported, unless traces are wanted: by the settings, or by OpenTelemetry's own variables."""
     from turnlane.observe.exporter import follower, is_wanted
+    from turnlane.observe.redact import Redactor
 
     if not is_wanted(settings.traces.enabled, os.environ):
         return None
-    return follower(machine=settings.this_machine, insist=settings.traces.enabled is True)
+    clean = Redactor(secrets_in(settings))
+    return follower(machine=settings.this_machine, insist=settings.traces.enabled is True, clean=clean)
 
 
 def tune_collector() -> None:

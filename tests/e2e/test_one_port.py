@@ -44,6 +44,8 @@ async def test_four_customers_at_once_run_concurrently(site: Site, outside: Outs
     outside.respond = respond
     site.configure(lease=3)
     four = await start_four(site)
+    for process in "1234":
+        await four.said("worker.joined", process=process)
     names = ["ann", "ben", "cem", "dia"]
     await asyncio.gather(*(site.post(four, f"from-{name}", conversation=name) for name in names))
     await outside.until(lambda: len(outside.calls) == 4)  # none of them has been answered

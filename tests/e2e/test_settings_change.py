@@ -47,12 +47,17 @@ async def test_a_pause_set_from_the_command_line_holds_in_every_process_and_noth
     for place, process in enumerate(pair):
         await site.post(process, f"m{place}", conversation=f"user-{place}")
     assert [lane["state"] for lane in (await site.api(pair[0], "lanes"))["lanes"]] == ["ready", "ready"]
+    assert not [line for process in pair for line in process.lines if line.get("level") == "debug"]
     await asyncio.sleep(0.5)  # waits: long enough for a worker that does not know of the pause to begin
     assert outside.calls == []
     await command(site, "unset", "channels.site.paused")
     await in_force(site, *pair, times=2)
     await outside.until(lambda: len(outside.replies) == 2)
     await site.all_settled()
+    await command(site, "set", "logs.level", "debug")
+    await in_force(site, *pair, times=3)
+    await site.post(pair[0], "m3")
+    await pair[0].said("message.accepted", message="site:m3")
 
 
 async def test_what_one_process_is_told_by_the_api_holds_for_messages_of_the_other(

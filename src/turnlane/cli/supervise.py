@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from turnlane.clock import Clock, SystemClock
-from turnlane.http.listen import LISTEN_FD, bind, inherited_socket
+from turnlane.http.listen import LISTEN_FD, PROCESS, bind, inherited_socket
 from turnlane.model.policy import Backoff
 from turnlane.observe.metrics import forget_process
 
@@ -141,6 +141,7 @@ class _Supervisor:
                 **os.environ,
                 LISTEN_FD: str(listening),
                 SUPERVISOR_FD: str(pipe),
+                PROCESS: str(place),
                 "PROMETHEUS_MULTIPROC_DIR": self._counts,
             },
             # A group of its own: Ctrl-C reaches the supervisor alone, which passes it on once.

@@ -12,6 +12,9 @@ from turnlane.settings import Address
 LISTEN_FD = "TURNLANE_LISTEN_FD"
 """The environment variable that hands a bound socket to a child process."""
 
+PROCESS = "TURNLANE_PROCESS"
+"""The environment variable that tells a child which of the processes behind one port it is."""
+
 BACKLOG = 2048
 
 

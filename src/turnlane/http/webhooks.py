@@ -75,7 +75,8 @@ class WebHooks:
             raise
 
     async def _take_in(self, name: str, request: Request) -> tuple[Received, str | None]:
-        since, tracer = self._bot.clock.now(), self._bot.tracer
+        tracer = self._bot.tracer
+        since = 0 if tracer is None else self._bot.clock.now()
         channel = self._channel(name, request)
         heard = await read(channel, request, await read_body(request, self._body_bytes_max))
         if tracer is None:

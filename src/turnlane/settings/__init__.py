@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnlane.settings.describing import Described, Plain, describe, without_password
+from turnlane.settings.describing import Described, Plain, describe, secrets_in, without_password
 from turnlane.settings.meaning import (
     budgets_of,
     limits_of,
@@ -97,6 +97,7 @@ __all__ = [
     "prices_of",
     "revealed",
     "schedules_of",
+    "secrets_in",
     "thresholds_of",
     "transcripts_file_of",
     "variable_for",

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec.structs import fields
 
 from turnlane.settings.shape import SECTIONS, keys
 from turnlane.settings.tables import Settings, Source, Table
 from turnlane.settings.values import Address, AlertNames, Duration, Hosts, Origins, Rate, Secret, Url, Words
+
+KEY_CHARACTERS_MIN = 16
+"""A parameter of a URL that is so long may be a key."""
 
 Plain = str | bool | int | float | list[str] | dict[str, str] | None
 
@@ -47,6 +54,33 @@ def describe(settings: Settings) -> list[Described]:
         found |= _values_of(table, ("schedules", str(number)))
     found["backend"] = without_password(settings.backend)
     return [Described(key, _plain(value), settings.sources.get(key, "default")) for key, value in found.items()]
+
+
+def secrets_in(settings: Settings) -> frozenset[str]:
+    """The values themselves, so that whoever writes something down can leave them out."""
+    return frozenset([*_secrets_in(settings), *_secrets_in(Url(settings.backend))])
+
+
+def _secrets_in(value: object) -> Iterator[str]:
+    match value:
+        case Secret():
+            yield value.reveal()
+        case Url():
+            yield from _keys_in(value)
+        case Table():
+            yield from _secrets_in([getattr(value, each.name) for each in fields(value)])
+        case Mapping():
+            yield from _secrets_in(list(value.values()))
+        case list() | tuple():
+            for each in value:
+                yield from _secrets_in(each)
+
+
+def _keys_in(url: str) -> Iterator[str]:
+    parts = urlsplit(url)
+    if parts.password:
+        yield from {parts.password, unquote(parts.password)}
+    yield from (value for _, value in parse_qsl(parts.query) if len(value) >= KEY_CHARACTERS_MIN)
 
 
 def without_password(url: str) -> str:

@@ -33,6 +33,7 @@ from turnlane.settings.tables import (
     ChatCommands,
     FleetLimits,
     Lanes,
+    Logs,
     People,
     PriceTable,
     ReadFrom,
@@ -160,6 +161,7 @@ class _Reader:
         values["takeover"] = Takeover(**self.section(("takeover",)))
         values["activity"] = ActivityTable(**self.section(("activity",)))
         values["alerts"] = AlertsTable(**self.section(("alerts",)))
+        values["logs"] = Logs(**self.section(("logs",)))
         values["traces"] = Traces(**self.section(("traces",)))
         values["people"] = People(**self.section(("people",)))
         values["sessions"] = Sessions(**self.section(("sessions",)))

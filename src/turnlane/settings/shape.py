@@ -23,6 +23,7 @@ from turnlane.settings.tables import (
     FleetLimits,
     HttpAgent,
     Lanes,
+    Logs,
     OpenAIAgent,
     People,
     Retention,
@@ -57,6 +58,7 @@ SECTIONS: Mapping[tuple[str, ...], type[Table]] = {
     ("people",): People,
     ("activity",): ActivityTable,
     ("alerts",): AlertsTable,
+    ("logs",): Logs,
     ("traces",): Traces,
     ("budgets",): BudgetTables,
     **{("budgets", scope): BudgetTable for scope in SCOPES},
@@ -76,6 +78,7 @@ AT_RUN_TIME: Mapping[type[Table], frozenset[str]] = {
     People: frozenset(["cached", "cached_for"]),
     ActivityTable: frozenset(["quiet", "at_once"]),
     AlertsTable: frozenset(each.name for each in fields(AlertsTable)) - {"enabled", "url", "secret"},
+    Logs: frozenset(["level"]),
     BudgetTables: frozenset(),
     BudgetTable: frozenset(each.name for each in fields(BudgetTable)),
     **dict.fromkeys(

@@ -110,6 +110,13 @@ class BudgetTables(Table, frozen=True, kw_only=True):
     day: BudgetTable = BudgetTable()
 
 
+class Logs(Table, frozen=True, kw_only=True):
+    """What is written down, beside `log_format`."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    texts: bool = False
+
+
 class Traces(Table, frozen=True, kw_only=True):
     """None: on where OpenTelemetry's own variables name a receiver."""
 
@@ -533,6 +540,7 @@ class Settings(Table, frozen=True, kw_only=True):
     people: People = People()
     activity: ActivityTable = ActivityTable()
     alerts: AlertsTable = AlertsTable()
+    logs: Logs = Logs()
     traces: Traces = Traces()
     budgets: BudgetTables = BudgetTables()
     prices: Mapping[str, PriceTable] = field(default_factory=dict)
