@@ -87,6 +87,8 @@ async def test_a_killed_process_is_started_again_and_its_customer_is_answered_on
         os.kill(child, signal.SIGKILL)
     await outside.until(lambda: bool(outside.replies))
     await four.said("worker.joined", times=8)
+    told = await four.said("turnlane.processes", times=4)
+    assert "was killed by SIGKILL; starting another" in told["message"]
     await site.all_settled()
     # On a machine so busy that a worker misses its own term, a third one may have to answer: once, all the same.
     [reply] = outside.replies

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 
 import click
 
 from turnlane.cli.common import Given, runs
+from turnlane.settings import Settings
 
 
 @click.command()
@@ -29,7 +32,8 @@ def command(ctx: click.Context, given: Given, processes: int) -> None:
     from turnlane.cli.supervise import follow_supervisor, inherited_socket, supervise
 
     if processes > 1:
-        ctx.exit(supervise(given.arguments(), processes=processes, listen=settings.listen))
+        say = _logging(settings)
+        ctx.exit(supervise(given.arguments(), processes=processes, listen=settings.listen, say=say))
     from turnlane.app import Bot
 
     bot = Bot.from_settings(settings)
@@ -37,3 +41,11 @@ def command(ctx: click.Context, given: Given, processes: int) -> None:
     follow_supervisor(os.environ)
     listening = inherited_socket(os.environ)
     bot.run(sockets=None if listening is None else [listening])
+
+
+def _logging(settings: Settings) -> Callable[[str], None]:
+    """What the supervisor has to say stands in the same log as what its children say, in the same form."""
+    from turnlane.observe.log import configure
+
+    configure(settings.log_format, settings.logs.level)
+    return logging.getLogger("turnlane.processes").warning
