@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -46,8 +46,6 @@ class Collector:
         collector = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            paths: ClassVar[list[str]] = []
-
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 collector.take(ExportTraceServiceRequest.FromString(body))
@@ -113,8 +111,9 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-async def begin(site: Site, collector: Collector, verb: str) -> Turnlane:
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+async def begin(site: Site, collector: Collector, verb: str, *, every_ms: int = 50) -> Turnlane:
+    """A process that sends its spans so often."""
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": str(every_ms)}
     options = [verb, *ANY_PORT, "--log-format", "json"]
     process = Turnlane(*options, folder=site.folder, environment=surroundings() | variables)
     return await site.stack.enter_async_context(process)
@@ -165,6 +164,16 @@ async def test_one_message_is_one_trace_through_two_processes(site: Site, collec
         f"00-{turn.trace}-{turn.id}-01",
         f"00-{delivery.trace}-{delivery.id}-01",
     ]
+
+
+async def test_a_process_that_stops_hands_over_what_is_left(site: Site, collector: Collector) -> None:
+    site.configure(lease=10)
+    both = await begin(site, collector, "run", every_ms=3_600_000)
+    await site.post(both, "m1")
+    await both.said("delivery.sent")
+    both.terminate()
+    assert await both.ended() == 0
+    assert len(collector.spans) == 6
 
 
 async def test_a_collector_that_is_away_harms_nobody(site: Site, collector: Collector) -> None:

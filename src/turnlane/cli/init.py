@@ -47,6 +47,10 @@ messages = "90d"
 events = "7d"
 dedupe_for = "30d"                  # how long a message that comes again is recognised
 
+#[logs]
+#level = "info"                     # "debug" shows each step of every message
+#texts = false                      # true: what people said may stand in the log
+
 # Channels: where people write. Without any there is one chat page, named "web", at http://127.0.0.1:8484/.
 
 #[channels.web]

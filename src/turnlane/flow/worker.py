@@ -73,8 +73,7 @@ class Worker:
         tracer: Tracer | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        self._backend = backend
-        self._clock = clock
+        self._backend, self._clock = backend, clock
         self._term_ms, self._machine, self._drain_seconds = term_ms, machine, drain_seconds
         self._retention = retention or Retention()
         self._emit = emit
