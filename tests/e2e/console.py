@@ -174,3 +174,9 @@ def outcomes(story: Any) -> list[str]:
 
 def deliveries(story: Any) -> list[tuple[str, str]]:
     return [(each["text"], each["state"]) for each in story["deliveries"]]
+
+
+def written_down(console: Console) -> set[str]:
+    """The last word of each change that the server told of."""
+    acted = [line["action"] for line in console.process.lines if line.get("event") == "operator.acted"]
+    return {action.rpartition("/")[2] for action in acted}

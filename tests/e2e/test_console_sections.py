@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.e2e.browser import PROGRAM, Browser
-from tests.e2e.console import LANES, Console, World, deliveries, outcomes, state_of
+from tests.e2e.console import LANES, Console, World, deliveries, outcomes, state_of, written_down
 from tests.e2e.site import SECRET, Site, eventually
 from tests.transcripts.written import SESSION, answered, said, text
 
@@ -58,6 +58,8 @@ async def test_each_button_of_the_sections_does_what_it_says(console: Console, o
     await shows_what_was_used(console)
     await shows_transcripts(console)
     await offers_nothing_to_who_may_only_look(console)
+    pressed = {"retry", "drop", "resend", "schedules", "fire", "pause", "resume", "remove", "lanes.max_batch", "renew"}
+    assert pressed <= written_down(console)
 
 
 async def decides_about_dead_letters(console: Console, outside: World) -> None:
@@ -281,6 +283,7 @@ PLANTED = {
     "transcripts": [SHORT[0]],
 }
 """What must be seen in each section, by its address."""
+FITS = "document.querySelector('#main').scrollWidth <= document.querySelector('#main').clientWidth"
 MADE_OF_IT = (
     "document.querySelectorAll('[data-xss], #main script, #main img, #main iframe, #main math, #main style, #main link,"
     " #main base, #main meta, #main h1, #main [onload], #main [onerror], #main [href^=javascript]').length"
@@ -295,6 +298,7 @@ async def test_whatever_others_wrote_is_shown_as_text(site: Site, browser: Brows
         settings.write(f'\n[agents.other]\nkind = "command"\ncommand = {json.dumps(["echo", *SHORT[:4]])}\n')
         settings.write('\n[[routes]]\nchannel = "site"\nagent = "only"\n')
     console = await Console.opened(browser, site, await site.start())
+    await console.page.becomes(390, 844, phone=True)
     await plant(console, outside)
     for section, texts in PLANTED.items():
         await shown_as_text(console, *section.split("/"), texts=texts)
@@ -303,6 +307,8 @@ async def test_whatever_others_wrote_is_shown_as_text(site: Site, browser: Brows
     for name in SHORT:
         await shown_as_text(console, "conversation", await key_of(console, name), texts=[name])
     outside.go_on.set()
+    await console.page.run("location.hash = '#/conversation/%ZZ', null")  # typed by hand, it is no address at all
+    await console.shows("no conversation")
     await asks_about_it_as_text(console)
     await would_be_noticed(console)
 
@@ -342,6 +348,7 @@ async def shown_as_text(console: Console, section: str, *rest: str, texts: list[
     for each in texts:
         await console.page.until(f"document.querySelector('#main').textContent.includes({json.dumps(each)})")
     assert await console.page.run(MADE_OF_IT) == 0, section
+    assert section == "lanes" or await console.page.run(FITS), f"{section} is wider than a phone"
     assert await console.page.run("window.__pwned === undefined && ({}).polluted === undefined"), section
     assert console.browser.complaints == [], section
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.browser import PROGRAM, Browser
-from tests.e2e.console import LANES, Console, World, deliveries, outcomes, state_of
-from tests.e2e.site import Site
+from tests.e2e.console import LANES, Console, World, deliveries, outcomes, state_of, written_down
+from tests.e2e.site import SECRET, Site
+
+from turnlane.testing.outside import ask
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on the path; install it to try the page")
 
@@ -44,6 +47,8 @@ async def test_each_button_of_a_story_does_what_it_says(console: Console, outsid
     await begins_a_new_session_and_behaves_otherwise(console)
     await decides_about_deliveries(console, outside)
     await steers_the_outbox(console, outside)
+    pressed = {"pause", "resume", "say", "answer", "retry", "skip", "stop", "renew", "policy", "resend", "drop"}
+    assert pressed <= written_down(console)
 
 
 async def pauses_for_a_while_and_resumes(console: Console) -> None:
@@ -189,3 +194,95 @@ async def steers_the_outbox(console: Console, outside: World) -> None:
     await console.press("outbox-retry")
     await console.comes_to("ida", lambda story: deliveries(story)[1] == ("re: later 2", "sent"))
     outside.well = False
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_a_long_story_is_told_from_its_end_and_what_is_read_stays_in_place(console: Console) -> None:
+    said = [{"id": f"m{number}", "conversation": "zoe", "text": f"word {number}"} for number in range(130)]
+    assert (await ask(f"{console.url}channels/site", said, secret=SECRET)).status == 202
+    await console.comes_to("zoe", lambda story: state_of(story) == "idle" and len(story["turns"]) == 3)
+    await console.story("zoe")
+    words = "[...document.querySelectorAll('.theirs .words')].map((each) => each.textContent)"
+    assert (await console.page.run(words))[0] == "word 30"
+    assert await console.page.run("document.querySelector('#main').scrollTop > 0")
+    await console.page.run("document.querySelector('#main').scrollTop = 0, null")
+    place = "[...document.querySelectorAll('.theirs .words')].find((each) => each.textContent === 'word 60')"
+    top = f"Math.round({place}.getBoundingClientRect().top)"
+    before = await console.page.run(top)
+    await console.page.click(".older")
+    await console.page.until(f"{words}[0] === 'word 0'")
+    await console.page.until(f"Math.abs({top} - {before}) < 3")
+    assert await console.page.run("document.querySelector('.older').hidden")
+
+
+def lane(kind: str, **more: object) -> dict[str, object]:
+    return {"kind": kind, "state": "idle", "pending": 0, "done_seq": 0, "claim_seq": 0, "number": 0, **more}
+
+
+def at(second: int) -> str:
+    return f"2026-11-16T03:00:{second:02}.000Z"
+
+
+def turn(number: int, first: int, last: int, outcome: str) -> dict[str, object]:
+    return {"number": number, "first": first, "last": last, "outcome": outcome, "started_at": at(last)}
+
+
+def message(seq: int, text: str, role: str = "person") -> dict[str, object]:
+    return {"seq": seq, "text": text, "role": role, "sender": "x", "accepted_at": at(seq)}
+
+
+def delivery(seq: int, text: str, *, turn: int | None, kind: str = "reply", state: str = "sent") -> dict[str, object]:
+    return {"id": f"d{seq}", "seq": seq, "text": text, "turn": turn, "kind": kind, "state": state, "queued_at": at(40)}
+
+
+STORY: dict[str, object] = {
+    "lanes": [
+        lane("turn", state="running", number=4, done_seq=5, claim_seq=6, claimed_at=at(9), owner="w"),
+        lane("out", state="parked", pending=2, done_seq=3, claim_seq=4, number=4),
+    ],
+    "messages": [
+        *(message(1, "superseded"), message(2, "and answered"), message(3, "given up"), message(4, "/status")),
+        *(message(5, "by hand", "operator"), message(6, "runs now"), message(7, "waits")),
+    ],
+    "turns": [turn(1, 1, 1, "superseded"), turn(2, 1, 2, "answered"), turn(3, 3, 3, "dead_letter")],
+    "attempts": [
+        {"kind": "turn", "number": 4, "attempt": 1, "at": at(8), "result": "lost"},
+        {"kind": "out", "number": 4, "attempt": 1, "at": at(41), "result": "retried"},
+    ],
+    "deliveries": [
+        *(delivery(1, "an answer", turn=2), delivery(2, "by hand", turn=None, kind="operator")),
+        *(delivery(3, "sure?", turn=4, kind="question"), delivery(4, "held", turn=2, state="queued")),
+        delivery(5, "behind it", turn=2, state="queued"),
+    ],
+    "questions": [{"turn": 4, "asked_at": at(9), "answer": None, "question": {"text": "sure?", "options": []}}],
+    "outcomes": {"4": "command", "5": "heard"},
+    "sessions": {},
+}
+TOLD = """
+import("/console/story.js").then(({ timeline }) => timeline(%s).map((each) => each.kind !== "turn"
+  ? [each.kind, (each.message ?? each.delivery).text, each.outcome ?? each.delivery.sender]
+  : [each.number, each.state, each.messages.map(({ text }) => text), each.attempts.map(({ result }) => result),
+     each.deliveries.map(({ text, held }) => [text, held]),
+     each.questions.map(({ open, delivery }) => [open, delivery.id])]
+))
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_everything_stands_in_the_turn_it_belongs_to(console: Console) -> None:
+    assert await console.page.run(TOLD % json.dumps(STORY)) == [
+        [1, "superseded", [], [], [], []],
+        [
+            2,
+            "answered",
+            ["superseded", "and answered"],
+            [],
+            [["an answer", False], ["held", True], ["behind it", False]],
+            [],
+        ],
+        [3, "dead_letter", ["given up"], [], [], []],
+        ["message", "/status", "command"],
+        [4, "running", ["runs now"], ["lost"], [], [[True, "d3"]]],
+        [None, "waits", ["waits"], [], [], []],
+        ["delivery", "by hand", "x"],
+    ]

@@ -26,9 +26,17 @@ let opening = 0;
 
 // #/conversation/site%2Falice -> ["conversation", "site/alice"]
 function placeOf(hash) {
-  const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   const known = SECTIONS.some(([each]) => each === name) || HIDDEN.includes(name);
   return known ? { name, rest } : { name: "lanes", rest: [] };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand: whoever looks it up says that there is no such thing
+  }
 }
 
 async function open() {

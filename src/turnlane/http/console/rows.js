@@ -103,13 +103,13 @@ function mark(at, tone, what, cause = null, more = null) {
       more ? [" · ", more] : null));
 }
 
-function attemptRow({ at, attempt, epoch, worker, result, cause }) {
-  const tone = { lost: "wrong", parked: "wrong", asked: "quiet", released: "quiet" }[result] ?? "warm";
-  return mark(at, tone, `epoch ${epoch}, ${happened({ attempt, worker, result })}`, cause);
+function attemptRow(attempt) {
+  const tone = { lost: "wrong", parked: "wrong", asked: "quiet", released: "quiet" }[attempt.result] ?? "warm";
+  return mark(attempt.at, tone, happened(attempt), attempt.cause);
 }
 
-const happened = ({ attempt, worker, result }) =>
-  `attempt ${attempt}${worker ? ` on ${worker}` : ""}: ${HAPPENED[result] ?? result}`;
+const happened = ({ attempt, epoch, worker, result }) =>
+  `attempt ${attempt}, epoch ${epoch}${worker ? `, on ${worker}` : ""}: ${HAPPENED[result] ?? result}`;
 
 const WHO = { business: "business", operator: "operator", schedule: "the clock" };
 const OUTCOMES = {

@@ -10,7 +10,7 @@ export function table({ caption, columns, key, empty, sorted = null }) {
   const headings = columns.map((column, place) => heading(column, () => sort(place)));
   const body = element("tbody");
   const nothing = element("p", { class: "empty", hidden: true }, empty);
-  const whole = element("table", {},
+  const whole = element("table", { hidden: true },
     element("caption", {}, caption),
     element("thead", {}, element("tr", {}, headings)),
     body);

@@ -5,7 +5,7 @@ import { section } from "../section.js";
 import { table } from "../table.js";
 import { badge, said, since, time } from "../words.js";
 
-const TONES = { critical: "wrong", error: "wrong", page: "wrong", warning: "warm" };
+const TONES = { critical: "wrong", warning: "warm", info: "quiet" };
 
 export async function show(root) {
   const alerts = table({
@@ -22,7 +22,7 @@ export async function show(root) {
     caption: "Alerts that fired lately",
     empty: "None fired lately.",
     key: (each) => JSON.stringify(each),
-    columns: [...columns, { title: "Over", cell: ({ until: at }) => time(at) }],
+    columns: [...columns, { title: "Over", cell: ({ cleared_at: at }) => time(at) }],
   });
   const { stop } = await section(root, {
     title: "Alerts",

@@ -27,6 +27,7 @@ export async function show(root, place) {
 class StoryPage {
   constructor(root, key) {
     this.key = key;
+    document.title = `${named(key)} · Turnlane`;
     this.limit = FIRST_ROWS;
     this.seen = "";
     this.story = null;
@@ -43,12 +44,14 @@ class StoryPage {
     this.outButtons = this.buttons("out");
     this.outbox = element("div", { class: "actions", role: "group", "aria-label": "Its outbox", hidden: true },
       element("span", { class: "of" }, "Outbox"), Object.values(this.outButtons));
+    const turns = element("div", { class: "actions", role: "group", "aria-label": "Its turns" },
+      Object.values(this.turnButtons));
+    // On a phone the buttons are one touch away: there the story needs the room.
+    const more = element("details", { open: !window.matchMedia("(max-width: 44rem)").matches },
+      element("summary", {}, "What it is, and what you can do"), this.facts, turns, this.outbox);
     root.append(
       element("header", { class: "head" },
-        element("h2", {}, said(named(key))), this.state, this.facts, this.standing, this.trouble,
-        element("div", { class: "actions", role: "group", "aria-label": "Its turns" },
-          Object.values(this.turnButtons)),
-        this.outbox),
+        element("h2", {}, said(named(key))), this.state, this.standing, this.trouble, more),
       this.older, this.list, composer(key, this.then));
   }
 
@@ -118,14 +121,14 @@ class StoryPage {
     main.scrollTop = main.scrollHeight;
   }
 
-  // What is read stays where it is.
+  // What is read stays where it is. A turn of which more is told now is made anew; those behind it are not.
   async showOlder() {
     this.limit = Math.min(ROWS_MAX, this.limit * 3);
     const main = document.getElementById("main");
-    const mark = this.list.querySelector("[data-row]");
-    const before = mark?.getBoundingClientRect().top ?? 0;
+    const before = [...this.list.children].map((row) => [row, row.getBoundingClientRect().top]);
     await this.then();
-    if (mark?.isConnected) main.scrollTop += mark.getBoundingClientRect().top - before;
+    const [row, top] = before.find(([each]) => each.isConnected && each.dataset.row) ?? [];
+    if (row) main.scrollTop += row.getBoundingClientRect().top - top;
   }
 
   // Acting

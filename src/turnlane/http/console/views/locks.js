@@ -28,7 +28,7 @@ export async function show(root) {
       { title: "Epoch", cell: ({ epoch }) => String(epoch), by: ({ epoch }) => epoch, number: true },
       { title: "Since", cell: ({ since: at }) => time(at), by: ({ since: at }) => at },
       { title: "Held for", cell: ({ since: at }) => since(at), number: true },
-      { title: "Look at", cell: ({ mark }) => mark.map((each) => badge(...each)) },
+      { title: "Note", cell: ({ mark }) => mark.map((each) => badge(...each)) },
     ],
   });
   const { stop } = await section(root, {

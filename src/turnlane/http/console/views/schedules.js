@@ -29,7 +29,7 @@ export async function show(root) {
         by: ({ conversation }) => conversation,
       },
       { title: "Prompt", cell: ({ prompt }) => words(prompt) },
-      { title: "Kept in", cell: ({ by }) => (by === "file" ? "the settings file" : "the store"), by: ({ by }) => by },
+      { title: "Kept in", cell: ({ by }) => (by === "file" ? "file" : "store"), by: ({ by }) => by },
       { title: "Do", cell: (each) => decisions(each, then) },
     ],
   });
