@@ -20,12 +20,14 @@ from turnlane.testing.processes import Turnlane
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on the path; install it to try the page")
 
 BUDGET = "\n[budgets.day]\ntokens = 100000\n"
-VIEWER = """
+ALERT = {"alert": "DeadLetters", "severity": "critical", "since": "2026-11-16T03:00:00Z", "value": 3, "threshold": 1}
+SAYS_SO = """
 const fetched = window.fetch;
-window.fetch = (path, how) => path === "/api/me"
-  ? Promise.resolve(new Response(JSON.stringify({role: "viewer", csrf: null, open: true})))
-  : fetched(path, how);
+const said = %s;
+const answered = async (path) => new Response(JSON.stringify(said[path]));
+window.fetch = (path, how) => path in said ? answered(path) : fetched(path, how);
 """
+"""Answers these in the server's place."""
 
 
 @pytest.fixture(params=["sqlite", "postgres", "nats"])
@@ -55,6 +57,7 @@ async def test_each_button_of_the_sections_does_what_it_says(console: Console, o
     await changes_settings(console)
     await renews_a_session(console)
     await shows_who_holds_what(console, outside)
+    await shows_what_is_wrong(console)
     await shows_what_was_used(console)
     await shows_transcripts(console)
     await offers_nothing_to_who_may_only_look(console)
@@ -173,7 +176,15 @@ async def shows_who_holds_what(console: Console, outside: World) -> None:
     outside.go_on.set()
     await console.go("locks")
     await console.shows("Nothing is held.")
+
+
+async def shows_what_is_wrong(console: Console) -> None:
+    raised = (await console.api("alerts"))["alerts"]
     await console.go("alerts")
+    await console.page.until("document.querySelector('.table').offsetHeight > 0")
+    assert await console.page.run("document.querySelector('.trouble').textContent") == ""
+    for alert in raised:
+        await console.shows(alert["next_step"])
 
 
 async def shows_what_was_used(console: Console) -> None:
@@ -211,7 +222,14 @@ async def take_in(site: Site, *lines: bytes) -> None:
 
 
 async def offers_nothing_to_who_may_only_look(console: Console) -> None:
-    other = await Console.opened(console.browser, console.site, console.process, before=VIEWER)
+    alert = {**ALERT, "text": "3 dead <b data-xss>letters</b>", "next_step": "look at <i data-xss>them</i>"}
+    over = {**ALERT, "text": "over now", "cleared_at": "2026-11-16T03:05:00Z"}
+    said = {
+        "/api/me": {"role": "viewer", "csrf": None, "open": True},
+        "/api/alerts": {"alerts": [alert], "recent": [over]},
+    }
+    before = SAYS_SO % json.dumps(said)
+    other = await Console.opened(console.browser, console.site, console.process, before=before)
     await other.story("ann")
     await other.shows("re: impossible")
     assert await other.page.run("document.querySelectorAll('[data-act=pause]').length") == 1
@@ -219,6 +237,9 @@ async def offers_nothing_to_who_may_only_look(console: Console) -> None:
         await other.page.run("[...document.querySelectorAll('#main [data-act]:not(:disabled):not(.older)')].length")
         == 0
     )
+    await other.go("alerts")
+    for seen in ("critical", alert["text"], alert["next_step"], "3 of 1", "over now"):
+        await other.shows(str(seen))
     await other.go("settings")
     await other.shows("lanes.max_batch")
     assert await other.page.run("[...document.querySelectorAll('#main [data-act]:not(:disabled)')].length") == 0
