@@ -6,15 +6,16 @@ import asyncio
 import json
 import re
 import signal
-from asyncio.subprocess import PIPE
-from contextlib import suppress
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from turnlane.errors import InvalidInput
 from turnlane.testing.live import Instance, Plan, Target, storm_on_its_own, storm_on_yours
-from turnlane.testing.outside import ask
+from turnlane.testing.outside import NO_ANSWER, ask
 from turnlane.testing.processes import COMMAND, SECONDS_MAX, surroundings
 
 SHORT = Plan(customers=50, seconds=4, rate=30, think=0.3, failing=0.2, duplicates=0.2, seed=3, kill_every=2)
@@ -67,10 +68,12 @@ async def somebody_runs(url: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_ctrl_c_ends_it_early_with_the_summary(tmp_path: Path) -> None:
+@asynccontextmanager
+async def storming(folder: Path) -> AsyncIterator[tuple[Process, str]]:
+    """The command, and the address of its own instance, once somebody runs there."""
     options = ("--customers", "20", "--seconds", "3000", "--rate", "20", "--think", "0.1", "--json")
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, "simulate", "--live", *options, cwd=tmp_path, env=surroundings(), stdout=PIPE, stderr=PIPE
+        *COMMAND, "simulate", "--live", *options, cwd=folder, env=surroundings(), stdout=PIPE, stderr=PIPE
     )
     try:
         assert process.stderr is not None
@@ -79,13 +82,37 @@ async def test_ctrl_c_ends_it_early_with_the_summary(tmp_path: Path) -> None:
             console = re.fullmatch(r"look at it move: (http://.*)/console\n", first)
             assert console is not None, first
             await somebody_runs(console[1])
-            process.send_signal(signal.SIGINT)
-            out, err = await process.communicate()
+            yield process, console[1]
+            await process.communicate()
     finally:
         with suppress(ProcessLookupError):
             process.kill()
+
+
+async def test_ctrl_c_ends_it_early_with_the_summary(tmp_path: Path) -> None:
+    async with storming(tmp_path) as (process, _):
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     report = json.loads(out)
     assert report["figures"]["sent"] == report["figures"]["accepted"] > 0
     assert set(report["promises"].values()) == {0}
     assert report["broken"] == []
+
+
+async def test_of_a_storm_that_is_killed_nothing_is_left_running(tmp_path: Path) -> None:
+    async with storming(tmp_path) as (process, url):
+        process.kill()
+        await process.wait()
+        await nobody_listens(url)
+
+
+async def nobody_listens(url: str) -> None:
+    while True:
+        try:
+            await ask(f"{url}/healthz")
+        except ConnectionRefusedError:
+            return
+        except NO_ANSWER:
+            continue
+        await asyncio.sleep(0.02)

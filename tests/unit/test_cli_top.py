@@ -19,7 +19,7 @@ from turnlane.backends.memory import MemoryBackend
 from turnlane.cli.table import cells_wide
 from turnlane.cli.top_board import LANES_MAX, SPAN_MS, Board, Row
 from turnlane.cli.top_desk import Desk, Seen, Steering, keys_in, last_key, pressed
-from turnlane.cli.top_look import Lookout, Paced, cursor_at
+from turnlane.cli.top_look import Lookout, Paced
 from turnlane.cli.top_screen import ASCII, GLYPHS, Look, bar, columns, fitted, frame, wrapped
 from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
@@ -361,36 +361,12 @@ async def test_what_is_dear_is_read_less_often() -> None:
     assert await paced.run(read) == 1
 
 
-async def test_the_last_minute_is_found_however_much_was_before(backend_of_three_minutes: MemoryBackend) -> None:
-    backend = backend_of_three_minutes
-    at = A_MINUTE_AGO
-    cursor = await cursor_at(backend, at)
-    events = await backend.events(after=cursor, limit=1_000)
-    assert events[0].event.at >= at
-    before = [each for each in await backend.events(limit=1_000) if each.cursor <= cursor]
-    assert before, "something was before"
-    assert all(each.event.at < at for each in before)
-
-
-A_MINUTE_AGO = VirtualClock().now() + 120_000
-
-
-@pytest.fixture
-async def backend_of_three_minutes() -> MemoryBackend:
-    clock = VirtualClock()
-    backend = MemoryBackend("memory://", clock)
-    for number in range(180):
-        message = Message("site", f"m-{number}", f"site/{number % 7}", "a", "hi")
-        await backend.accept([Arrival(message, AT_ONCE)])
-        clock.advance(1_000)
-    return backend
-
-
 async def test_a_flood_of_events_is_read_as_far_back_as_is_light(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     backend = MemoryBackend("memory://", clock)
     monkeypatch.setattr("turnlane.cli.top_look.EVENTS_AT_ONCE", 50)
-    monkeypatch.setattr("turnlane.cli.top_look.EVENTS_READ_MAX", 400)
+    monkeypatch.setattr("turnlane.cli.top_look.EVENTS_READ_MAX", 500)
+    monkeypatch.setattr("turnlane.cli.top_look.EVENTS_BACK_MAX", 400)
 
     async def flood(seconds: int) -> None:
         for number in range(seconds * 40):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,8 @@ from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Delivered, Replied
 from turnlane.model.turn import Reply as Answer
-from turnlane.testing.live import Instance, Plan, Said, Storm, Target, arrivals
+from turnlane.testing.evidence import Violation
+from turnlane.testing.live import Instance, Plan, Report, Said, Storm, Target, arrivals
 from turnlane.testing.live.arrivals import LINES_MAX, MESSAGES_MAX
 from turnlane.testing.live.instance import answer_in
 from turnlane.testing.live.report import quantile
@@ -223,3 +225,24 @@ def test_what_makes_no_sense_is_refused_with_2(arguments: list[str], told: str) 
     result = CliRunner().invoke(command, ["simulate", *arguments])
     assert result.exit_code == 2
     assert told in result.output
+
+
+@pytest.mark.parametrize(
+    ("violations", "exit_code", "verdict"),
+    [([], 0, "every promise was kept"), ([("lost", "anna-0001-1 was accepted and never answered")], 1, "BROKEN")],
+)
+def test_a_broken_promise_is_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, violations: list[Violation], exit_code: int, verdict: str
+) -> None:
+    async def storm_on_its_own(plan: Plan, **asked: object) -> Report:
+        return Report(f"seed {plan.seed}, {plan.kill_every}", {"sent": 3}, violations)
+
+    monkeypatch.setattr("turnlane.testing.live.storm_on_its_own", storm_on_its_own)
+    result = CliRunner().invoke(command, ["simulate", "--live", "--seed", "9", "--kill-workers"])
+    assert result.exit_code == exit_code
+    assert "seed 9, 10.0" in result.stdout
+    assert verdict in result.stdout
+    as_json = CliRunner().invoke(command, ["simulate", "--live", "--json"])
+    assert as_json.exit_code == exit_code
+    told = json.loads(as_json.stdout)
+    assert told["promises"]["lost"] == len(told["broken"]) == len(violations)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from turnlane.cli.common import Given, runs
@@ -13,5 +15,8 @@ def command(given: Given) -> None:
     """The server alone: web hooks, chat page and API. Turns are run by `turnlane worker` on the same store."""
     settings = given.load()
     from turnlane.app import Bot
+    from turnlane.cli.supervise import follow_supervisor
 
-    Bot.from_settings(settings).run(work=False)
+    bot = Bot.from_settings(settings)
+    follow_supervisor(os.environ)
+    bot.run(work=False)

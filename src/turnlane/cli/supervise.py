@@ -15,19 +15,16 @@ import sys
 import tempfile
 import threading
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from turnlane.clock import Clock, SystemClock
-from turnlane.http.listen import LISTEN_FD, PROCESS, bind, inherited_socket
+from turnlane.http.listen import LISTEN_FD, PROCESS, SUPERVISOR_FD, bind, inherited_socket
 from turnlane.model.policy import Backoff
 from turnlane.observe.metrics import forget_process
 
 __all__ = ["follow_supervisor", "inherited_socket", "supervise"]
-
-SUPERVISOR_FD = "TURNLANE_SUPERVISOR_FD"
-"""The environment variable that names a child's end of the pipe."""
 
 RESTART = Backoff(first_ms=200, factor=2, most_ms=30_000)
 HEALTHY_SECONDS = 30.0
@@ -62,12 +59,13 @@ def supervise(
         return asyncio.run(supervisor.run(processes))
 
 
-def follow_supervisor(environ: Mapping[str, str], *, orphan_seconds_max: float = ORPHAN_SECONDS_MAX) -> None:
+def follow_supervisor(environ: MutableMapping[str, str], *, orphan_seconds_max: float = ORPHAN_SECONDS_MAX) -> None:
     """In a child: leave like after a SIGTERM once the supervisor is gone. Without a supervisor, nothing happens.
 
-    A thread waits, not the loop, so that a child whose loop is stuck goes too.
+    A thread waits, not the loop, so that a child whose loop is stuck goes too. Programs that this process starts do not
+    have the pipe, and are not told of it.
     """
-    number = environ.get(SUPERVISOR_FD)
+    number = environ.pop(SUPERVISOR_FD, None)
     if number is None:
         return
     pipe = int(number)

@@ -12,7 +12,7 @@ from turnlane.model.lane import Kind, LaneState
 from turnlane.model.message import channel_of
 from turnlane.model.view import Counts, LaneView
 
-Mark = Literal["answered", "retried", "lost", "dead"]
+Mark = Literal["answered", "retried", "released", "lost", "dead"]
 """What happened in a moment: it stands in the time bar above what lasted."""
 Sort = Literal["what matters", "name", "most waiting", "last changed"]
 
@@ -39,7 +39,7 @@ ENDED: Mapping[str, Mark] = {"turn.answered": "answered", "turn.dead_lettered": 
 BROKEN_OFF: Mapping[str, tuple[LaneState, Mark | None]] = {
     "turn.retried": ("waiting", "retried"),
     "turn.asked": ("waiting", None),
-    "turn.released": ("ready", None),
+    "turn.released": ("ready", "released"),
     "turn.lost": ("ready", "lost"),
 }
 HELD: Mapping[str, LaneState] = {"lane.paused": "paused", "lane.parked": "parked"}

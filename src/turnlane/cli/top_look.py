@@ -16,14 +16,14 @@ T = TypeVar("T")
 READING_SHARE_MAX = 0.05
 """Of the time, for each of the two reads that may pass over all lanes: who costs more is read less often."""
 EVENTS_AT_ONCE = 1_000
-PAGES_MAX = 10
+EVENTS_READ_MAX = 10_000
 """What is beyond that in one refresh is passed over; reading all lanes tells what it came to."""
-EVENTS_READ_MAX = EVENTS_AT_ONCE * (PAGES_MAX - 2)
-"""With some room for those that come meanwhile."""
-SAMPLE_MS = 3_000
-"""By so much of the past it is guessed how much there is of it."""
-STEPS_BACK_MAX = 64
-"""Of halving, to find where the last minute begins."""
+EVENTS_BACK_MAX = 8_000
+"""So much of the past; with some room for what comes meanwhile."""
+STEPS_BACK_MAX = 28
+"""Of halving, to find where the last minute begins …"""
+CLOSE_ENOUGH_MS = 1_000
+"""… and when that is found."""
 
 
 class Lookout:
@@ -59,26 +59,34 @@ class Lookout:
     async def _hear(self, now: int) -> None:
         if self._cursor is None:
             self._cursor = await self._beginning(now)
-        heard_at = self.board.heard_since or now
-        for _ in range(PAGES_MAX):
-            events = await self._backend.events(after=self._cursor, limit=EVENTS_AT_ONCE)
-            self.board.hear([stored.event for stored in events])
-            if events:
-                self._cursor, heard_at = events[-1].cursor, events[-1].event.at
-            if len(events) < EVENTS_AT_ONCE:
-                return
-        newest = await self._backend.events(after=-1)
-        self._cursor = newest[-1].cursor if newest else self._cursor
-        self.board.miss(heard_at, now)
+        events = await self._after(self._cursor, EVENTS_READ_MAX)
+        self.board.hear([stored.event for stored in events])
+        self._cursor = events[-1].cursor if events else self._cursor
+        if len(events) >= EVENTS_READ_MAX:
+            newest = await self._backend.events(after=-1)
+            self._cursor = newest[-1].cursor if newest else self._cursor
+            self.board.miss(events[-1].event.at, now)
 
     async def _beginning(self, now: int) -> int:
         """Where to begin: a minute ago, or as far back as can be read at once."""
-        sample = await self._backend.events(after=await cursor_at(self._backend, now - SAMPLE_MS), limit=EVENTS_AT_ONCE)
-        lasted = sample[-1].event.at - sample[0].event.at if len(sample) == EVENTS_AT_ONCE else SAMPLE_MS
-        readable = EVENTS_READ_MAX * max(lasted, 1) // max(len(sample), 1)
-        since = now - min(SPAN_MS, readable)
+        since = now - SPAN_MS
+        cursor = await cursor_at(self._backend, since)
+        events = await self._after(cursor, EVENTS_BACK_MAX)
+        if len(events) >= EVENTS_BACK_MAX:
+            since = now - (events[-1].event.at - events[0].event.at)
+            cursor = await cursor_at(self._backend, since)
         self.board.begin(since)
-        return await cursor_at(self._backend, since)
+        return cursor
+
+    async def _after(self, cursor: int, most: int) -> list[StoredEvent]:
+        found: list[StoredEvent] = []
+        while len(found) < most:
+            page = await self._backend.events(after=cursor, limit=EVENTS_AT_ONCE)
+            found += page
+            if len(page) < EVENTS_AT_ONCE:
+                break
+            cursor = page[-1].cursor
+        return found
 
 
 class Paced:
@@ -101,20 +109,25 @@ class Paced:
 
 
 async def cursor_at(backend: Backend, at: int) -> int:
-    """A cursor after which all events since then come, and few before. Found by halves, as cursors are not dense."""
-    newest = await backend.events(after=-1)
-    if not newest:
+    """A cursor after which all events since then come, and few before. Found by halves, as cursors are not dense.
+
+    Each step may take a while, where the store is a server of streams.
+    """
+    newest, oldest = await backend.events(after=-1), await _first_after(backend, 0)
+    if not newest or oldest is None or oldest.event.at >= at:
         return 0
-    low, high = 0, newest[-1].cursor
+    low, high = oldest.cursor, newest[-1].cursor
     for _ in range(STEPS_BACK_MAX):
         if low >= high:
             break
         middle = (low + high) // 2
         first = await _first_after(backend, middle)
-        if first is not None and first.event.at < at:
-            low = first.cursor
-        else:
+        if first is None or first.event.at >= at:
             high = middle
+            continue
+        low = first.cursor
+        if first.event.at >= at - CLOSE_ENOUGH_MS:
+            break
     return low
 
 

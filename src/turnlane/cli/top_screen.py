@@ -29,6 +29,7 @@ GLYPHS: Mapping[LaneState | Mark, str] = {
     "parked": "×",
     "answered": "✓",
     "retried": "!",
+    "released": "↺",
     "lost": "✗",
     "dead": "✗",
 }
@@ -42,16 +43,24 @@ ASCII: Mapping[LaneState | Mark, str] = {
     "parked": "x",
     "answered": "v",
     "retried": "!",
+    "released": "<",
     "lost": "X",
     "dead": "X",
 }
-MARK_COLOURS: Mapping[str, str] = {"answered": "green", "retried": "yellow", "lost": "magenta", "dead": "red"}
-MARKS: Sequence[Mark] = ("dead", "lost", "retried", "answered")
+MARK_COLOURS: Mapping[str, str] = {
+    "answered": "green",
+    "retried": "yellow",
+    "released": "yellow",
+    "lost": "magenta",
+    "dead": "red",
+}
+MARKS: Sequence[Mark] = ("dead", "lost", "retried", "released", "answered")
 """Of several in one cell, the first is shown."""
 MEANING: Mapping[Mark, str] = {
     "dead": "given up",
     "lost": "worker lost",
     "retried": "failed, tried again",
+    "released": "given back",
     "answered": "answered",
 }
 

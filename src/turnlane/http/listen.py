@@ -15,6 +15,9 @@ LISTEN_FD = "TURNLANE_LISTEN_FD"
 PROCESS = "TURNLANE_PROCESS"
 """The environment variable that tells a child which of the processes behind one port it is."""
 
+SUPERVISOR_FD = "TURNLANE_SUPERVISOR_FD"
+"""The one that names a child's end of a pipe, which ends when whoever supervises the child is gone."""
+
 BACKLOG = 2048
 
 

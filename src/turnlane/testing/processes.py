@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import turnlane
+from turnlane.http.listen import SUPERVISOR_FD
 
 COMMAND = (sys.executable, "-m", "turnlane.cli.main")
 SECONDS_MAX = 60.0
@@ -41,10 +42,11 @@ class Turnlane:
         apart: bool = False,
     ) -> None:
         """`keeps`: of its log only these events, and what is no event; all, unless told. `apart`: in a group of its
-        own, so that Ctrl-C on this terminal does not reach it."""
+        own, so that Ctrl-C on this terminal does not reach it; it leaves by itself if this process is gone."""
         self.lines: list[Line] = []
         self._keeps = keeps
-        self._group = 0 if apart else None
+        self._apart = apart
+        self._pipe: int | None = None
         self._argv = [*wrapper, *command, *arguments]
         self._folder = folder
         self._environment = surroundings() if environment is None else environment
@@ -56,16 +58,33 @@ class Turnlane:
     async def start(self) -> None:
         """Start it, or start it again after it ended. What is asked about its log is then asked about this start."""
         self._began = len(self.lines)
+        watched = self._watched()
         self._process = await asyncio.create_subprocess_exec(
             *self._argv,
             cwd=self._folder,
-            env=self._environment,
+            env={**self._environment, **({} if watched is None else {SUPERVISOR_FD: str(watched)})},
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
-            process_group=self._group,
+            process_group=0 if self._apart else None,
+            pass_fds=() if watched is None else (watched,),
         )
+        if watched is not None:
+            os.close(watched)
         self._reader = asyncio.create_task(self._read(self._process))
+
+    def _watched(self) -> int | None:
+        """Its end of a pipe; ours is closed with this process, however that ends."""
+        self._let_go()
+        if not self._apart:
+            return None
+        watched, self._pipe = os.pipe()
+        return watched
+
+    def _let_go(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
     async def __aenter__(self) -> Turnlane:
         await self.start()
@@ -78,6 +97,7 @@ class Turnlane:
         if self.is_running:
             self.kill()
         await self.ended()
+        self._let_go()
 
     # What it says
 

@@ -30,7 +30,7 @@ sends_at_once = 50
 [lanes]
 debounce = "1s"
 max_wait = "5s"
-lease = "3s"
+lease = "5s"
 attempts = 1000    # the storm is to show retries, not dead letters
 takeovers = 1000
 backoff = {{ first = "500ms", most = "4s" }}

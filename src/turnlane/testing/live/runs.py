@@ -127,6 +127,7 @@ def judge(plan: Plan, storm: Storm, instance: Instance, lasted: Lasted) -> Repor
         "answers": len(world.replies),
         "answers sent again under their key": len(world.requests) - len(world.replies),
         "runs of the agent that failed": events["turn.retried"],
+        "turns and sendings given back": events["turn.released"] + events["delivery.released"],
         "workers killed (SIGKILL)": instance.kills,
         "turns and sendings taken over": events["turn.lost"] + events["delivery.lost"],
         "events a second": round(sum(events.values()) / lasted.answering),
