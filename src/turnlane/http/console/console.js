@@ -2,9 +2,11 @@
 
 import { get, introduce, post } from "./api.js";
 import { element, tell } from "./dom.js";
+import { follow } from "./stream.js";
 
 // Each section is a module of views/ with `show(root, place)`: fills `root` and returns what to call on leaving it, or
-// nothing. `place.rest` is what stands after the section's name in the address, decoded, as a list.
+// nothing. `place.rest` is what stands after the section's name in the address, decoded, as a list; `place.query` is what
+// stands after a question mark.
 const SECTIONS = [
   ["lanes", "Lanes"],
   ["alerts", "Alerts"],
@@ -24,11 +26,13 @@ const main = document.getElementById("main");
 let leave = null;
 let opening = 0;
 
-// #/conversation/site%2Falice -> ["conversation", "site/alice"]
+// #/conversation/site%2Falice?tab=turns -> { name: "conversation", rest: ["site/alice"], query: tab=turns }
 function placeOf(hash) {
-  const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [path, asked = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const [name, ...rest] = path.split("/").map(decoded);
   const known = SECTIONS.some(([each]) => each === name) || HIDDEN.includes(name);
-  return known ? { name, rest } : { name: "lanes", rest: [] };
+  const query = new URLSearchParams(asked);
+  return known ? { name, rest, query } : { name: "lanes", rest: [], query };
 }
 
 function decoded(part) {
@@ -131,6 +135,7 @@ async function begin() {
   });
   document.body.dataset.role = me.role;
   window.addEventListener("hashchange", open);
+  follow(() => null); // whichever section is open: what happened meanwhile is there when somebody looks at the lanes
   keepCounting();
   await open();
 }

@@ -151,12 +151,14 @@ const STEPS = {
     lane.why = why ?? null;
   },
   "lane.paused": (lane, at, by) => {
+    if (lane.drawn === RUNNING || lane.drawn === PARKED) return; // it is both, and that is what it shows
     lane.why = `paused by ${by}`;
-    if (lane.drawn !== RUNNING) turnTo(lane, PAUSED, at);
+    turnTo(lane, PAUSED, at);
   },
   "lane.resumed": (lane, at) => {
+    if (lane.drawn !== PAUSED) return;
     lane.why = null;
-    if (lane.drawn === PAUSED) turnTo(lane, IDLE, at);
+    turnTo(lane, IDLE, at);
   },
   "lane.parked": (lane, at, why) => {
     lane.why = why ?? null;
@@ -184,6 +186,9 @@ function mark(lane, kind, at) {
   if (lane.marks.length >= 2 * MARKS_MAX) lane.marks.splice(0, MARKS_MAX);
   lane.marks.push(kind, at);
 }
+
+// The names of a lane's marks, oldest first.
+export const marksOf = (lane) => lane.marks.filter((_, place) => place % 2 === 0).map((kind) => MARKS[kind]);
 
 // The past as it is drawn
 
