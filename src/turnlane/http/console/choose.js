@@ -79,12 +79,12 @@ export function ordered(rows, order, now) {
 }
 
 // What needs somebody, then what is going on, then what is paused, then what rests. A lane that is going on keeps its
-// place among the others from turn to turn: rows that hop are not read.
+// place among the others from turn to turn, also if one run of it failed: rows that hop are not read.
 function rank(lane, now) {
   const state = stateOf(lane, now);
   const lively = state !== IDLE || now - lane.activeAt < LIVELY_MS;
   if (lively && !lane.lively) lane.livelySince = lane.activeAt;
   if (!lively || lane.livelySince === undefined) lane.livelySince = lively ? lane.activeAt : 0;
   lane.lively = lively;
-  lane.rank = state === PARKED || (state === WAITING && lane.attempt > 0) ? 0 : state === PAUSED ? 2 : lively ? 1 : 3;
+  lane.rank = state === PARKED || (state === WAITING && lane.attempt > 1) ? 0 : state === PAUSED ? 2 : lively ? 1 : 3;
 }

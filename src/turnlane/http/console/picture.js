@@ -6,6 +6,7 @@ import { duration } from "./time.js";
 export const AXIS = 24; // pixels, as all below
 const BAR = 10;
 const LABEL_WIDTH = 84;
+const NARROW = 120; // a gutter with less room for names has none for channels
 const STEPS_MS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800].map((seconds) => seconds * 1000);
 
 export function paint(board, end) {
@@ -198,7 +199,7 @@ const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", 
 
 function fitted(context, lane, room) {
   const whole = `${lane.channel} · ${lane.room}`;
-  if (context.measureText(whole).width <= room) return whole;
+  if (room > NARROW && context.measureText(whole).width <= room) return whole;
   let name = lane.room;
   while (name.length > 2 && context.measureText(`${name}…`).width > room) name = name.slice(0, -1);
   return name === lane.room ? name : `${name}…`;

@@ -207,7 +207,7 @@ class LanesView {
     const since = sinceOf(lane, now);
     const lines = [
       ["waiting", lane.pending ? `${lane.pending} ${lane.pending === 1 ? "message" : "messages"}` : null],
-      ["why", why(lane, now)],
+      [state === "running" ? "by" : "why", why(lane, now)],
       ["agent", lane.agent],
       ["turn", lane.turn ? `${lane.turn}${lane.attempt > 1 ? `, attempt ${lane.attempt}` : ""}` : null],
     ].filter(([, words]) => words);
