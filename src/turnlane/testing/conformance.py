@@ -2386,7 +2386,14 @@ class BackendConformance:
     async def test_changes_tell_how_the_lanes_stand_that_they_are_about(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)
         await accept(backend, arrival("m-1", ALICE), arrival("m-2", BOB))
-        begun = (await backend.changes(after=0)).events[-1].cursor
+        # Stored together, and told together or one by one.
+        together = await backend.changes(after=0)
+        assert {lane.conversation for lane in together.lanes} == {ALICE, BOB}
+        begun, one_by_one = 0, []
+        while (page := await backend.changes(after=begun, limit=1)).events:
+            begun = page.events[0].cursor
+            one_by_one.append((page.events[0].event.conversation, [lane.conversation for lane in page.lanes]))
+        assert one_by_one == [(None, []), (ALICE, [ALICE]), (BOB, [BOB])]
         lease = await claim_one(backend, worker)
         changes = await backend.changes(after=begun)
         assert (list(changes.events), list(changes.lanes)) == (

@@ -32,6 +32,7 @@ from turnlane.model.view import (
     Story,
     WorkerView,
     activity_first,
+    conversations_in,
     latest,
 )
 
@@ -218,33 +219,39 @@ class NatsViews:
         return self._last_event() if after < 0 else self._events_after(after, limit)[0]
 
     def changes(self, after: int, limit: int, now: int) -> Changes:
-        """What happened to a conversation is stored in one record with how it stands since."""
+        """How a conversation stands is stored before what happened to it, often in one page: with all of a group."""
         events, records = self._events_after(after, limit)
+        keys = conversations_in(events)
+        records |= self._newest_of([key for key in keys if key not in records])
         lanes = [
             LaneView.of(lane_from(packed, key, self._store.policies), now)
-            for key, record in records.items()
-            for packed in record.get("l", ())
+            for key in keys
+            for packed in records.get(key, {}).get("l", ())
             if packed[0] == TURN
         ]
         return Changes(events, lanes)
 
+    def _newest_of(self, keys: list[str]) -> dict[str, dict[str, Any]]:
+        subjects = {self._store.subjects.conversation(key): key for key in keys}
+        found = self._store.link.last(list(subjects)) if subjects else {}
+        return {subjects[subject]: decode(stored.payload) for subject, stored in found.items()}
+
     def _events_after(self, after: int, limit: int) -> tuple[list[StoredEvent], dict[str, dict[str, Any]]]:
-        """And of each conversation that was changed meanwhile, its last record."""
+        """And of each conversation that was changed meanwhile, the last record that was read."""
         found: list[StoredEvent] = []
-        changed: dict[str, dict[str, Any]] = {}
+        stand: dict[str, dict[str, Any]] = {}
         seq = max(after // EVENTS_PER_ROW_MAX, 1)
         while len(found) < limit:
             page = self._store.link.following(self._store.subjects.everything, seq)
             for stored, record in self._dated(page):
-                events = [event for event in self._events_of(stored, record) if event.cursor > after]
-                found += events
+                found += [event for event in self._events_of(stored, record) if event.cursor > after]
                 key = self._store.subjects.key(stored.subject)
-                if key is not None and events:
-                    changed[key] = record
+                if key is not None and "l" in record:
+                    stand[key] = record
             if not page:
                 break
             seq = page[-1].seq + 1
-        return found[:limit], changed
+        return found[:limit], stand
 
     def _last_event(self) -> list[StoredEvent]:
         last = self._store.last_seq()
