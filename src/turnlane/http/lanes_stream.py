@@ -16,6 +16,7 @@ from functools import cached_property
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnlane.backends.base import Backend
 from turnlane.http.base import Bot
 from turnlane.http.query import Query
 from turnlane.http.stream import Streams, Told, cursor_of
@@ -33,6 +34,11 @@ KEPT_MAX = 20
 """So many of the last reads are kept for whoever lags a little behind."""
 RESUME_MS_MAX = 60_000
 """Whoever missed more is told how the lanes stand, rather than all that has happened since."""
+PAST_MS = 60_000
+PAST_EVENTS_MAX = 4_000
+"""What happened before a snapshot, so that there is something to see at once; of a busy store, less than a minute."""
+PAST_REACH = 1_024
+"""How far back is looked first, in cursors, and then four times as far, and so on: cursors are not dense."""
 
 COLUMNS = (
     "conversation",
@@ -116,9 +122,11 @@ class LaneStream:
     async def _snapshot(self) -> Told:
         """The cursor is taken before the lanes: what changes in between is told once more."""
         latest = await self._backend.events(after=-1)
+        cursor = latest[-1].cursor if latest else 0
+        past = await recent(self._backend, cursor, self._clock.now() - PAST_MS)
         lanes = await self._backend.board(LANES_MAX)
         counts = await self._backend.counts()
-        return Snapshot(latest[-1].cursor if latest else 0, self._clock.now(), lanes, sum(counts.lanes.values()))
+        return Snapshot(cursor, self._clock.now(), past, lanes, sum(counts.lanes.values()))
 
     def _told_since(self, after: int) -> Sequence[Told]:
         if not self._kept or not self._kept[0].after <= after < self._kept[-1].cursor:
@@ -144,17 +152,31 @@ class LaneStream:
             self._kept.append(batch)
 
 
+async def recent(backend: Backend, cursor: int, since: int) -> Sequence[StoredEvent]:
+    """What happened from that time up to the cursor; if that is too much, only the last of it."""
+    found: Sequence[StoredEvent] = ()
+    reach = PAST_REACH
+    while True:
+        after = max(cursor - reach, 0)
+        page = await backend.events(after=after, limit=PAST_EVENTS_MAX + 1)
+        if len(page) <= PAST_EVENTS_MAX:
+            found = page
+        if len(page) > PAST_EVENTS_MAX or after == 0 or (page and page[0].event.at < since):
+            return [stored for stored in found if stored.cursor <= cursor and stored.event.at >= since]
+        reach *= 4
+
+
 @dataclass(frozen=True)
 class Snapshot:
     cursor: int
     at: int
+    past: Sequence[StoredEvent]
     lanes: Sequence[LaneView]
     total: int
 
     def __bytes__(self) -> bytes:
-        rows = [_row(lane, self.at) for lane in self.lanes]
-        data = {"at": self.at, "columns": COLUMNS, "lanes": rows, "events": [], "total": max(self.total, len(rows))}
-        return _written("snapshot", self.cursor, data)
+        told = _told(self.past, self.lanes, self.at)
+        return _written("snapshot", self.cursor, {**told, "total": max(self.total, len(self.lanes))})
 
 
 @dataclass(frozen=True)
@@ -182,10 +204,13 @@ class Batch:
     @cached_property
     def _written(self) -> bytes:
         """Once, for all who watch."""
-        rows = [_row(lane, self.at) for lane in self.changes.lanes]
-        places = {lane.conversation: place for place, lane in enumerate(self.changes.lanes)}
-        events = [told for stored in self.changes.events if (told := _event(stored, places, self.at)) is not None]
-        return _written("changes", self.cursor, {"at": self.at, "columns": COLUMNS, "lanes": rows, "events": events})
+        return _written("changes", self.cursor, _told(self.changes.events, self.changes.lanes, self.at))
+
+
+def _told(events: Sequence[StoredEvent], lanes: Sequence[LaneView], at: int) -> dict[str, object]:
+    places = {lane.conversation: place for place, lane in enumerate(lanes)}
+    shown = [told for stored in events if (told := _event(stored, places, at)) is not None]
+    return {"at": at, "columns": COLUMNS, "lanes": [_row(lane, at) for lane in lanes], "events": shown}
 
 
 def _written(name: str, cursor: int, data: Mapping[str, object]) -> bytes:

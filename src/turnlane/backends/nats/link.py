@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from base64 import b64decode
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -38,6 +39,7 @@ PATIENCE_SECONDS = 8.0
 ASK_AGAIN_SECONDS = 0.1
 PAGE = 1000
 """Records that are read with one request."""
+PAGE_BYTES = 16_000_000
 NEVER_SO_MANY = 1 << 62
 NAME_LETTERS = 8
 """Of what tells the batches of one connection from those of others that are open at the same time."""
@@ -391,7 +393,7 @@ class Link:
         return self.wait_for(self._following(subject, seq, most))
 
     async def _following(self, subject: str, seq: int, most: int) -> list[Stored]:
-        wanted = {"seq": max(seq, 1), "batch": most, "next_by_subj": subject, "max_bytes": 16_000_000}
+        wanted = {"seq": max(seq, 1), "batch": most, "next_by_subj": subject, "max_bytes": PAGE_BYTES}
         found: list[Stored] = []
         async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
             headers = message.headers or {}
@@ -404,11 +406,12 @@ class Link:
         """Until the server says that there are no more."""
         client = self.client
         inbox = client.new_inbox()
-        answers = await client.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        heard = Heard()
+        answers = await client.subscribe(inbox, cb=heard.hear, pending_msgs_limit=-1, pending_bytes_limit=-1)
         try:
             await client.publish(subject, json.dumps(body).encode(), reply=inbox)
             while True:
-                message = await answers.next_msg(ANSWER_SECONDS_MAX)
+                message = await heard.next()
                 status = (message.headers or {}).get("Status")
                 if status == "503":
                     raise NoRespondersError
@@ -472,6 +475,32 @@ NO_CONSUMER = 10014
 
 REFUSED = (AuthorizationError, ssl.SSLCertVerificationError)
 """No waiting mends these."""
+
+
+class Heard:
+    """Messages of a subscription. Most have come by the time they are asked for, and then nothing is waited for."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Msg] = deque()
+        self._came = asyncio.Event()
+
+    async def hear(self, message: Msg) -> None:
+        self._messages.append(message)
+        self._came.set()
+
+    async def next(self) -> Msg:
+        if not self._messages:
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), ANSWER_SECONDS_MAX)
+            except TimeoutError as error:
+                raise NatsTimeout from error
+        return self._messages.popleft()
+
+
+def is_last(page: Sequence[Stored]) -> bool:
+    """Whether a page is as short as it is because there was no more, when it was read. (False may be wrong.)"""
+    return len(page) < PAGE and sum(len(stored.payload) for stored in page) < PAGE_BYTES // 2
 
 
 def _worst(errors: Sequence[Exception]) -> Exception:

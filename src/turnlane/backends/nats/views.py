@@ -7,7 +7,7 @@ from typing import Any
 
 from turnlane.backends.nats.codec import PERSON, SESSION, all_spent, decode, lane_from
 from turnlane.backends.nats.conversation import Conversation
-from turnlane.backends.nats.link import Stored
+from turnlane.backends.nats.link import Stored, is_last
 from turnlane.backends.nats.store import NatsStore
 from turnlane.backends.reader import EVENTS_PER_ROW_MAX
 from turnlane.backends.rows import WorkerRow
@@ -248,7 +248,7 @@ class NatsViews:
                 key = self._store.subjects.key(stored.subject)
                 if key is not None and "l" in record:
                     stand[key] = record
-            if not page:
+            if is_last(page):
                 break
             seq = page[-1].seq + 1
         return found[:limit], stand

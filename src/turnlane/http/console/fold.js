@@ -19,7 +19,11 @@ export function fold(board, told, { snapshot = false } = {}) {
   const columns = placesOf(told.columns);
   const lanes = told.lanes.map((row) => placed(board, known, row[columns.conversation]));
   // The past first: a row says how the lane stands after all of it.
-  for (const [place, name, at, detail] of told.events) happened(lanes[place], name, told.at + at, detail);
+  // A snapshot tells of the last minute, of which some may have been seen.
+  const seen = lanes.map((lane) => (snapshot ? lane.activeAt : 0));
+  for (const [place, name, at, detail] of told.events) {
+    if (told.at + at > seen[place]) happened(lanes[place], name, told.at + at, detail);
+  }
   told.lanes.forEach((row, place) => stands(lanes[place], row, columns, told.at));
   board.total = Math.max(snapshot ? told.total : board.total, board.lanes.size);
   board.at = told.at;
@@ -171,7 +175,6 @@ const STEPS = {
 };
 
 function happened(lane, name, at, detail) {
-  if (lane === undefined) return;
   lane.activeAt = Math.max(lane.activeAt, at);
   STEPS[name]?.(lane, at, detail);
 }
