@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,29 @@ async def test_a_store_that_is_away_is_told_of_without_it(bot: SmallBot, monkeyp
         await watching.look()
         clock.advance(5_000)
     assert [each.event.name for each in await bot.backend.events()] == ["worker.joined", "alert.cleared"]
+
+
+@pytest.mark.parametrize(
+    ("alert", "how", "is_written"),
+    [
+        ("store_errors", "raised", False),
+        ("store_down", "raised", False),
+        ("store_errors", "cleared", True),
+        ("overdue", "raised", True),
+    ],
+)
+async def test_a_store_in_trouble_is_not_asked_to_write_that_down(
+    bot: SmallBot, monkeypatch: pytest.MonkeyPatch, alert: Any, how: Any, is_written: bool
+) -> None:
+    said = list[Event]()
+    watching = watcher.Watcher(bot.alerts, backend=bot.backend, metrics=bot.metrics, clock=bot.clock, emit=said.append)
+    change = Change(how, replace(RAISED.alert, alert=alert), 1)
+    monkeypatch.setattr(bot.alerts, "look", lambda *_: [change])
+    await watching.look()
+    written = [each.event.name for each in await bot.backend.events() if each.event.name.startswith("alert.")]
+    assert (written, [event.name for event in said]) == (
+        ([f"alert.{how}"], []) if is_written else ([], [f"alert.{how}"])
+    )
 
 
 # The web hook

@@ -21,6 +21,7 @@ LOOK_SECONDS = 5.0
 REST = 100
 """After a look the store is left alone for so many times as long as it took: a million lanes take long to count."""
 ANSWER_SECONDS_MAX = 5.0
+OF_THE_STORE = frozenset({"store_errors", "store_down"})
 
 
 class Hears(Protocol):
@@ -76,7 +77,9 @@ class Watcher:
             return None
 
     async def _tell(self, change: Change, *, is_up: bool) -> None:
-        if not (is_up and await self._is_noted(change)):
+        # A store in trouble is not asked to write that down: the call would only wait with the others.
+        can_write = is_up and not (change.how == "raised" and change.alert.alert in OF_THE_STORE)
+        if not (can_write and await self._is_noted(change)):
             self._emit(Event(f"alert.{change.how}", change.at, None, _facts(change)))
         if self._hears is not None:
             self._hears.tell(change)
