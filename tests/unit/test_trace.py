@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioB
 from opentelemetry.trace import SpanContext, StatusCode
 from tests.flow.world import AT_ONCE, World
 
+from turnlane.agents.command import Command
 from turnlane.agents.function import Function
 from turnlane.backends.memory import MemoryBackend
 from turnlane.channels.base import Heard, Status
@@ -258,7 +260,9 @@ async def test_a_stale_holder_leaves_no_answer(world: Traced) -> None:
     await world.backend.join("w", 1_000)
     (lease,) = await world.backend.claim("w", Kind.TURN)
     with world.tracer.running(lease):
+        assert trace_headers.get() != {}
         world.tracer.committed(lease, Replied(Reply("hi")), "fenced")
+    assert trace_headers.get() == {}
     assert world.spans("answer") == []
     assert world.one("turn agent").status.status_code is StatusCode.ERROR
 
@@ -277,7 +281,15 @@ async def test_an_agents_own_spans_and_requests_go_on_with_the_trace(world: Trac
         await world.settled()
     run = context(world.one("turn agent"))
     assert (text, seen) == (str(run.span_id), [f"00-{run.trace_id:032x}-{run.span_id:016x}-01"])
-    assert trace_headers.get() == {}
+
+
+async def test_a_program_finds_its_trace_in_its_environment(world: Traced) -> None:
+    program = "import json, os; print(json.dumps({'text': os.environ['TRACEPARENT']}))"
+    async with world.working(Command([sys.executable, "-c", program])):
+        await world.say("alice", "hello")
+        (text,) = await world.desk.has(1)
+        await world.settled()
+    assert text == f"00-{trace_of(ALICE, 'm-1'):032x}-{context(world.one('turn agent')).span_id:016x}-01"
 
 
 async def test_what_the_clock_says_begins_a_trace_at_its_turn(world: Traced, clock: VirtualClock) -> None:
@@ -338,8 +350,6 @@ def test_the_settings_know_three_answers() -> None:
 
 
 def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(InvalidSettings, match=r"pip install 'turnlane\[otel\]'"):
         follower(machine="m", insist=True)
