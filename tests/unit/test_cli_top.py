@@ -191,11 +191,9 @@ def test_nothing_that_people_write_reaches_the_terminal_raw(page: str) -> None:
 def test_the_header_tells_what_there_is() -> None:
     board = a_board(lane("site/alice", "running", claimed_at=NOW - 4_000, pending=3, attempt=2))
     lines = [click.unstyle(line) for line in frame(board, Desk(), Look(140, 12, NOW, store="sqlite:///a.db"))]
-    assert "sqlite:///a.db" in lines[0]
+    assert lines[0].endswith("turnlane  0.0 turns/s  0.0 messages/s  sqlite:///a.db")
     assert lines[1] == "workers 2   lanes 4,003: 2 running · 1 parked · 4,000 idle"
-    assert lines[2].startswith(
-        "messages 12 waiting   deliveries 3 waiting, 1 failed   dead letters 2   oldest due 7.0s"
-    )
+    assert lines[2] == "12 messages and 3 deliveries wait   1 failed   2 dead letters   oldest due 7.0s"
     assert re.match(r"> site/alice +running +4\.0s +3 +1×2 clerk", lines[5])
 
 
@@ -218,6 +216,7 @@ def test_the_bar_shows_the_last_minute_newest_on_the_right() -> None:
 
 def test_glyphs_take_one_cell_each() -> None:
     assert set(GLYPHS) == set(ASCII)
+    assert len(set(GLYPHS.values())) == len(set(ASCII.values())) == len(GLYPHS), "each means one thing, without colour"
     assert all(cells_wide(glyph) == 1 for glyph in [*GLYPHS.values(), *ASCII.values()])
     assert all(glyph.isascii() for glyph in ASCII.values())
 

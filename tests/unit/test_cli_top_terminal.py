@@ -84,7 +84,7 @@ async def test_keys_do_to_the_store_what_they_say() -> None:
     await backend.accept([Arrival(Message("site", "m-1", "site/alice", "alice", "where is it?"), AT_ONCE)])
     await backend.accept([Arrival(Message("site", "m-2", "site/bob", "bob", "hello"), AT_ONCE)])
     screen = Fake()
-    top = Top(backend, screen, Desk(sort="name"), every=0.05, store="memory://", clock=VirtualClock())
+    top = Top(backend, screen, Desk(sort="name"), every=0.05, store="memory://", machine="m1", clock=VirtualClock())
     running = asyncio.create_task(top.run())
     await screen.shows("> site/alice")
     screen.press("p")
@@ -111,6 +111,10 @@ async def test_keys_do_to_the_store_what_they_say() -> None:
     screen.press("q")
     await asyncio.wait_for(running, SECONDS_MAX)
     assert screen.frames[-1] == "given back"
+    acts = [each.event.facts for each in await backend.events() if each.event.name == "operator.acted"]
+    verbs = ["pause site/alice", "resume site/alice", "retry site/alice", "stop site/bob"]
+    assert [act["action"] for act in acts] == [f"turnlane top {verb}" for verb in verbs]
+    assert {(act["by"], act["from"]) for act in acts} == {("cli", "m1")}
 
 
 async def test_a_mistake_of_ours_gives_the_terminal_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +125,7 @@ async def test_a_mistake_of_ours_gives_the_terminal_back_first(monkeypatch: pyte
 
     monkeypatch.setattr(backend, "events", broken)
     with pytest.raises(ZeroDivisionError):
-        await Top(backend, screen, Desk(), every=1, store="", clock=VirtualClock()).run()
+        await Top(backend, screen, Desk(), every=1, store="", machine="m1", clock=VirtualClock()).run()
     assert screen.frames[-1] == "given back"
 
 

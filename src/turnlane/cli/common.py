@@ -141,12 +141,19 @@ async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[B
 async def acted(backend: Backend, settings: Settings, on: str, conversation: str | None = None) -> None:
     """Write down that the verb was obeyed. It has happened, so a store that fails just now does not make it undone."""
     verb = click.get_current_context().command_path.partition(" ")[2]
-    action = f"turnlane {verb} {on}"[:ACTION_CHARACTERS_MAX]
-    facts: dict[str, Fact] = {"action": action, "by": "cli", "from": settings.this_machine, "status": 0}
+    untold = await write_down(backend, settings.this_machine, f"turnlane {verb} {on}", conversation)
+    if untold is not None:
+        click.echo(untold, err=True)
+
+
+async def write_down(backend: Backend, machine: str, action: str, conversation: str | None) -> str | None:
+    """Returns what to tell the operator if the store did not take it down."""
+    facts: dict[str, Fact] = {"action": action[:ACTION_CHARACTERS_MAX], "by": "cli", "from": machine, "status": 0}
     try:
         await backend.note("operator.acted", conversation, **facts)
     except BackendError as error:
-        click.echo(f"it is done, but the store did not take down that you did it: {error}", err=True)
+        return f"it is done, but the store did not take down that you did it: {error}"
+    return None
 
 
 def server_of(settings: Settings) -> str:

@@ -162,7 +162,8 @@ def _only_ascii() -> bool:
 async def _live(settings: Settings, desk: Desk, every: float, *, plain: bool) -> None:
     screen = Screen(input=sys.stdin.fileno(), output=sys.stdout.fileno(), encoding=sys.stdout.encoding or "utf-8")
     async with common.opened(settings) as backend:
-        top = Top(backend, screen, desk, every=every, store=without_password(settings.backend), plain=plain)
+        store = without_password(settings.backend)
+        top = Top(backend, screen, desk, every=every, store=store, machine=settings.this_machine, plain=plain)
         await top.run()
 
 
@@ -177,6 +178,7 @@ class Top:
         *,
         every: float,
         store: str,
+        machine: str,
         plain: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -187,6 +189,7 @@ class Top:
         self._lookout = Lookout(backend, self._clock)
         self._every = every
         self._store = store
+        self._machine = machine
         self._plain = plain
         self._ascii = _only_ascii()
         self._story: list[str] = []
@@ -257,7 +260,10 @@ class Top:
             lane = steered.lane
             self._lookout.board.see(lane, self._clock.now())
             words = WORDS[todo.verb] if steered.done else f"there is nothing to {todo.verb}"
-            said = f"{words}: {lane.conversation} is {lane.state}, {lane.pending} to be answered"
+            untold = await common.write_down(
+                self._backend, self._machine, f"turnlane top {todo.verb} {todo.conversation}", todo.conversation
+            )
+            said = untold or f"{words}: {lane.conversation} is {lane.state}, {lane.pending} to be answered"
         self.desk = replace(self.desk, told=said)
         self._look_now.set()
 

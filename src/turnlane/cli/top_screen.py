@@ -31,7 +31,7 @@ GLYPHS: Mapping[LaneState | Mark, str] = {
     "retried": "!",
     "released": "↺",
     "lost": "✗",
-    "dead": "✗",
+    "dead": "†",
 }
 ASCII: Mapping[LaneState | Mark, str] = {
     "idle": ".",
@@ -45,7 +45,7 @@ ASCII: Mapping[LaneState | Mark, str] = {
     "retried": "!",
     "released": "<",
     "lost": "X",
-    "dead": "X",
+    "dead": "D",
 }
 MARK_COLOURS: Mapping[str, str] = {
     "answered": "green",
@@ -71,8 +71,8 @@ ABOVE, BELOW = 5, 2
 SMALL_LINES_MAX = 11
 """So few, and the header is a line, and the foot, too."""
 
-KEYS = "↑↓ choose  enter story  / find  s state  c channel  o order  p pause/resume  x stop  r retry  ? help  q quit"
-KEYS_OF_A_STORY = "↑↓ scroll  p pause/resume  x stop  r retry  esc back"
+KEYS = "? help  q quit  ↑↓ choose  enter story  / find  s state  c channel  o order  p pause/resume  x stop  r retry"
+KEYS_OF_A_STORY = "q back  ↑↓ scroll  p pause/resume  x stop  r retry"
 HELP = """
  ↑ ↓ j k  PgUp PgDn  g G   choose a conversation
  enter                     its story: messages, turns, attempts, deliveries
@@ -139,31 +139,26 @@ def frame(board: Board, desk: Desk, look: Look, story: Sequence[str] = ()) -> li
 
 def _header(board: Board, look: Look) -> list[str]:
     clock = f"{local_time(look.now):%H:%M:%S}"
-    numbers = _numbers(board, board.counts, look.now) if board.counts else ("", "")
+    numbers = _numbers(board.counts, look.now) if board.counts else ("", "")
     if board.trouble is not None:
         since = relative(board.trouble_since, look.now)
         trouble = click.style(f"the store does not answer ({since}): {one_line(board.trouble)}", fg="red", bold=True)
         return [f"{clock}  {trouble}", *numbers]
     if look.small:
         return [*numbers]
-    return [f"{clock}  {click.style('turnlane', bold=True)}  {one_line(look.store)}", *numbers]
+    turns, messages = (board.per_second(name, look.now) for name in ("turn.answered", "message.accepted"))
+    name = click.style("turnlane", bold=True)
+    return [f"{clock}  {name}  {turns:.1f} turns/s  {messages:.1f} messages/s  {one_line(look.store)}", *numbers]
 
 
-def _numbers(board: Board, counts: Counts, now: int) -> tuple[str, str]:
+def _numbers(counts: Counts, now: int) -> tuple[str, str]:
     lanes = [_count(state, counts.lanes[state]) for state in RANK if counts.lanes.get(state)]
     total = sum(counts.lanes.values())
     return (
         f"workers {_workers(counts.workers_live)}   lanes {total:,}: {' · '.join(lanes) or 'none yet'}",
-        "   ".join(
-            [
-                f"messages {counts.messages_waiting:,} waiting",
-                f"deliveries {counts.deliveries_waiting:,} waiting, {_bad(counts.deliveries_failed)} failed",
-                f"dead letters {_bad(counts.dead_letters)}",
-                f"oldest due {_overdue(counts.oldest_due_at, now)}",
-                f"turns {board.per_second('turn.answered', now):.1f}/s",
-                f"messages {board.per_second('message.accepted', now):.1f}/s",
-            ]
-        ),
+        f"{counts.messages_waiting:,} messages and {counts.deliveries_waiting:,} deliveries wait   "
+        f"{_bad(counts.deliveries_failed)} failed   {_bad(counts.dead_letters)} dead letters   "
+        f"oldest due {_overdue(counts.oldest_due_at, now)}",
     )
 
 
