@@ -21,6 +21,14 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on
 
 BUDGET = "\n[budgets.day]\ntokens = 100000\n"
 ALERT = {"alert": "DeadLetters", "severity": "critical", "since": "2026-11-16T03:00:00Z", "value": 3, "threshold": 1}
+LOCK = {
+    "conversation": "site/old",
+    "kind": "turn",
+    "worker": "w",
+    "epoch": 1,
+    "since": "2026-11-16T03:00:00Z",
+    "worker_alive_until": "2126-01-01T00:00:00Z",
+}
 SAYS_SO = """
 const fetched = window.fetch;
 const said = %s;
@@ -60,7 +68,7 @@ async def test_each_button_of_the_sections_does_what_it_says(console: Console, o
     await shows_what_is_wrong(console)
     await shows_what_was_used(console)
     await shows_transcripts(console)
-    await offers_nothing_to_who_may_only_look(console)
+    await shows_trouble_and_offers_nothing_to_who_may_only_look(console)
     pressed = {"retry", "drop", "resend", "schedules", "fire", "pause", "resume", "remove", "lanes.max_batch", "renew"}
     assert pressed <= written_down(console)
 
@@ -221,12 +229,13 @@ async def take_in(site: Site, *lines: bytes) -> None:
         assert await command.ended() == 0, command.last_words
 
 
-async def offers_nothing_to_who_may_only_look(console: Console) -> None:
+async def shows_trouble_and_offers_nothing_to_who_may_only_look(console: Console) -> None:
     alert = {**ALERT, "text": "3 dead <b data-xss>letters</b>", "next_step": "look at <i data-xss>them</i>"}
     over = {**ALERT, "text": "over now", "cleared_at": "2026-11-16T03:05:00Z"}
     said = {
         "/api/me": {"role": "viewer", "csrf": None, "open": True},
         "/api/alerts": {"alerts": [alert], "recent": [over]},
+        "/api/locks": {"locks": [LOCK, {**LOCK, "conversation": "site/new", "since": "2126-01-01T00:00:00Z"}]},
     }
     before = SAYS_SO % json.dumps(said)
     other = await Console.opened(console.browser, console.site, console.process, before=before)
@@ -240,6 +249,9 @@ async def offers_nothing_to_who_may_only_look(console: Console) -> None:
     await other.go("alerts")
     for seen in ("critical", alert["text"], alert["next_step"], "3 of 1", "over now"):
         await other.shows(str(seen))
+    await other.go("locks")
+    marks = "[...document.querySelectorAll('tbody tr')].map((each) => each.lastChild.textContent).join()"
+    await other.page.until(f"{marks} === 'over 5 min,fine'")
     await other.go("settings")
     await other.shows("lanes.max_batch")
     assert await other.page.run("[...document.querySelectorAll('#main [data-act]:not(:disabled)')].length") == 0

@@ -3,6 +3,8 @@
 import { element } from "./dom.js";
 import { keep } from "./keep.js";
 
+const ROWS_MAX = 1000; // the server answers no more at once
+
 // columns: [{ title, cell(row), by(row), number }]; `by` makes the column sortable, `key(row)` tells rows apart.
 export function table({ caption, columns, key, empty, sorted = null }) {
   let order = sorted; // { column, descending }
@@ -14,7 +16,8 @@ export function table({ caption, columns, key, empty, sorted = null }) {
     element("caption", {}, caption),
     element("thead", {}, element("tr", {}, headings)),
     body);
-  const box = element("div", { class: "table" }, whole, nothing);
+  const cut = element("p", { class: "empty", hidden: true }, `These are the first ${ROWS_MAX}; the command line lists all.`);
+  const box = element("div", { class: "table" }, whole, nothing, cut);
 
   function sort(place) {
     order = {
@@ -38,6 +41,7 @@ export function table({ caption, columns, key, empty, sorted = null }) {
     })));
     whole.hidden = rows.length === 0;
     nothing.hidden = rows.length > 0;
+    cut.hidden = rows.length < ROWS_MAX;
   }
 
   const show = (now) => {

@@ -31,6 +31,7 @@ export async function show(root) {
     body: letters.box,
     load: () => get("/api/deadletters?limit=1000"),
     paint: ({ dead_letters: all }) => letters.show(all),
+    late: 15000, // they come with all that was said in them
   });
   again = look;
   return stop;

@@ -31,8 +31,8 @@ export async function show(root, place) {
       for (const name of BY) tables[name].show(told[name]);
       daily.show([...told.day].reverse());
     },
-    soon: 5000,
-    late: 20000,
+    soon: 15000, // each look adds up all that was spent
+    late: 60000,
   });
   return stop;
 }
