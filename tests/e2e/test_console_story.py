@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.browser import PROGRAM, Browser
 from tests.e2e.console import LANES, Console, World, deliveries, outcomes, state_of, written_down
 from tests.e2e.site import SECRET, Site
+from tests.e2e.test_login import OPERATOR, is_at, log_in, started
 
 from turnlane.testing.outside import ask
 
@@ -66,6 +67,8 @@ async def pauses_for_a_while_and_resumes(console: Console) -> None:
     await console.comes_to("ann", lambda story: outcomes(story) == ["answered", "answered"])
     await console.shows("re: anybody?")
     await console.shows("1,280 tokens")
+    marks = "[...document.querySelectorAll('.alone .event')].map((each) => each.textContent).join()"
+    await console.page.until(f"{marks} === 'paused,resumed'")
 
 
 async def refuses_in_the_servers_words(console: Console) -> None:
@@ -194,6 +197,18 @@ async def steers_the_outbox(console: Console, outside: World) -> None:
     await console.press("outbox-retry")
     await console.comes_to("ida", lambda story: deliveries(story)[1] == ("re: later 2", "sent"))
     outside.well = False
+
+
+async def test_whoever_has_logged_in_presses_buttons_too(site: Site, browser: Browser) -> None:
+    process = await started(site)
+    url = await process.ready()
+    page = await browser.open(f"{url}console#/conversation/site%2Falice")
+    await log_in(page, OPERATOR)
+    await page.until(is_at("/console#/conversation/site%2Falice"))
+    console = Console(page, browser, site, process, url)
+    await console.press("pause", **{"for": ""})
+    await console.shows("silent until somebody resumes it")
+    await process.said("operator.acted", by="console")
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)

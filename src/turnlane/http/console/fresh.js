@@ -12,6 +12,7 @@ export function keepFresh(look, { soon = 1500, late = 6000 } = {}) {
   let timer = null;
   let stopped = false;
   let last = Promise.resolve();
+  let queued = null;
 
   async function round() {
     clearTimeout(timer);
@@ -25,9 +26,14 @@ export function keepFresh(look, { soon = 1500, late = 6000 } = {}) {
     if (!stopped) timer = setTimeout(again, document.hidden ? HIDDEN_MS : pause);
   }
 
+  // Never two at once: the older answer could be painted last. Whoever asks before it began is content with it, too.
   function again() {
-    last = last.then(round); // never two at once: the older answer could be painted last
-    return last;
+    queued ??= last.then(() => {
+      queued = null;
+      return round();
+    });
+    last = queued;
+    return queued;
   }
 
   const seen = () => document.hidden || again();

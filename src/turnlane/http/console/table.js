@@ -16,7 +16,7 @@ export function table({ caption, columns, key, empty, sorted = null }) {
     element("caption", {}, caption),
     element("thead", {}, element("tr", {}, headings)),
     body);
-  const cut = element("p", { class: "empty", hidden: true }, `These are the first ${ROWS_MAX}; the command line lists all.`);
+  const cut = element("p", { class: "empty", hidden: true }, `The first ${ROWS_MAX}; the command line lists all.`);
   const box = element("div", { class: "table" }, whole, nothing, cut);
 
   function sort(place) {

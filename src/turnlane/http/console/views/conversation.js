@@ -4,11 +4,13 @@ import { action, enable } from "../actions.js";
 import { conversationPath, get, post } from "../api.js";
 import { composer } from "../composer.js";
 import { element } from "../dom.js";
+import { PAUSED } from "../fold.js";
 import { keepFresh } from "../fresh.js";
 import { keep } from "../keep.js";
 import { rows } from "../rows.js";
 import { steeringOfOutbox, steeringOfTurns } from "../steering.js";
 import { laneOf, sensible, standing, timeline } from "../story.js";
+import { board, follow } from "../stream.js";
 import { moment } from "../time.js";
 import { TONES, badge, many, named, said, spent } from "../words.js";
 
@@ -31,7 +33,7 @@ class StoryPage {
     this.limit = FIRST_ROWS;
     this.seen = "";
     this.story = null;
-    this.marks = [];
+    this.pauses = [];
     this.then = () => this.fresh?.again();
     this.state = element("span", { class: "state" });
     this.facts = element("dl", { class: "facts" });
@@ -66,34 +68,38 @@ class StoryPage {
       this.trouble.textContent = this.story ? `${error.message} What you see is older.` : error.message;
       throw error;
     }
-    const text = JSON.stringify(story);
+    this.pauses = pausesOf(board.lanes.get(this.key));
+    const text = JSON.stringify([story, this.pauses]);
     if (text === this.seen) return false;
     this.seen = text;
-    this.note(story);
     this.story = story;
     this.paint();
     return true;
   }
 
+  // The page's one line to the server tells when something happened here; looking by itself is for what it may miss.
   stay() {
-    this.fresh = keepFresh(() => this.look(), { soon: 1000, late: 4000 });
-    return () => this.fresh.stop();
+    this.fresh = keepFresh(() => this.look(), { soon: 2000, late: 10000 });
+    const leave = follow(() => this.hear());
+    return () => {
+      leave();
+      this.fresh.stop();
+    };
   }
 
-  // The store keeps no pauses that are over; those that begin or end before our eyes are marked.
-  note(story) {
-    const [before, now] = [this.story, story].map((each) => each && laneOf(each, "turn"));
-    if (!before || !now || (before.state === "paused") === (now.state === "paused")) return;
-    const until = now.paused_until ? ` until ${moment(now.paused_until)}` : "";
-    const what = now.state === "paused" ? `paused${until}` : "resumed";
-    this.marks.push({ kind: "mark", key: `p${this.marks.length}`, at: new Date().toISOString(), what });
+  hear() {
+    const lane = board.lanes.get(this.key);
+    const heard = lane && [lane.activeAt, lane.since, lane.state, lane.pending, lane.epoch, lane.marks.length].join();
+    if (heard === this.heard) return;
+    this.heard = heard;
+    this.then();
   }
 
   paint() {
     const main = document.getElementById("main");
     const wasAtTheEnd = main.scrollHeight - main.scrollTop - main.clientHeight < AT_THE_END_PIXELS;
     this.paintHead();
-    keep(this.list, rows(timeline(this.story, this.marks), this.key, this.then));
+    keep(this.list, rows(timeline(this.story, this.pauses), this.key, this.then));
     const sizes = ["messages", "turns", "attempts", "deliveries"].map((name) => this.story[name].length);
     this.older.hidden = Math.max(...sizes) < this.limit;
     this.older.disabled = this.limit >= ROWS_MAX;
@@ -155,6 +161,22 @@ function settle(buttons, readiness) {
   for (const [name, button] of Object.entries(buttons)) {
     enable(button, ...(readiness[name] ?? [false, "It has none yet."]));
   }
+}
+
+// The store keeps no pauses that are over; those that this page has seen are marked.
+function pausesOf(lane) {
+  const marks = [];
+  const note = (ms, what) => {
+    if (ms > 0) marks.push({ kind: "mark", key: `${what} ${ms}`, at: new Date(ms).toISOString(), what });
+  };
+  for (let place = 0; place < (lane?.past.length ?? 0); place += 3) {
+    const [state, from, to] = lane.past.slice(place, place + 3);
+    if (state !== PAUSED) continue;
+    note(from, "paused");
+    note(to, "resumed");
+  }
+  if (lane?.drawn === PAUSED) note(lane.since, lane.why ?? "paused");
+  return marks;
 }
 
 // The head
