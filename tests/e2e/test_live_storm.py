@@ -15,6 +15,7 @@ import pytest
 
 from turnlane.errors import InvalidInput
 from turnlane.testing.live import Instance, Plan, Target, storm_on_its_own, storm_on_yours
+from turnlane.testing.loopback import answers, loopback
 from turnlane.testing.outside import NO_ANSWER, ask
 from turnlane.testing.processes import COMMAND, SECONDS_MAX, surroundings
 
@@ -66,6 +67,15 @@ async def somebody_runs(url: str) -> None:
         if (await ask(f"{url}/api/counts")).json["lanes"].get("running"):
             return
         await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("body", [b"hello", b"[]", b'{"lanes": 3}', b"{}"])
+async def test_what_is_no_turnlane_is_not_stormed(body: bytes) -> None:
+    async with loopback(answers(200, body)) as other:
+        target = Target(other.url.removesuffix("/here"), "site")
+        with pytest.raises(InvalidInput, match="is no Turnlane"):
+            await storm_on_yours(SHORT, target, over=asyncio.Event(), tell=quietly, progress=quietly)
+        assert [request.line.split()[:2] for request in other.requests] == [["GET", "/api/counts"]]
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from turnlane.testing.live.storm import Storm, Target
 from turnlane.testing.outside import NO_ANSWER, ask
 
 LOOK_SECONDS = 1.0
+COUNTED = ("messages_waiting", "deliveries_waiting", "deliveries_failed", "dead_letters", "workers_live")
 
 Say = Callable[[str], None]
 """`tell`: whole sentences, where to look first of all. `progress`: how it goes, every second."""
@@ -191,16 +192,20 @@ def host_of(url: str) -> str:
 
 
 async def _counts(target: Target, token: str | None) -> Mapping[str, int]:
-    """Of /api/counts: what waits, and what was given up. Nothing, if the operator's token is wanted and not given."""
+    """Of /api/counts: what waits, and what was given up. Nothing, if the operator's token is wanted and not given.
+
+    Raises InvalidInput for whatever is no Turnlane: nobody else is to be stormed.
+    """
     try:
         answer = await ask(f"{target.url.rstrip('/')}/api/counts", secret=token)
     except NO_ANSWER as error:
         raise InvalidInput(f"nobody answers at {target.url}; start it with `turnlane run` ({error})") from error
-    if answer.status != 200:
+    if answer.status in {401, 403}:
         return {}
-    told = answer.json
-    named = ("messages_waiting", "deliveries_waiting", "deliveries_failed", "dead_letters", "workers_live")
-    return {name: told[name] for name in named} | {"lanes": sum(told["lanes"].values())}
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        told = answer.json
+        return {name: int(told[name]) for name in COUNTED} | {"lanes": sum(told["lanes"].values())}
+    raise InvalidInput(f"what answers at {target.url} is no Turnlane; give the address that `turnlane run` tells")
 
 
 def _compared(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int | float]:
