@@ -82,8 +82,10 @@ async def test_what_is_no_turnlane_is_not_stormed(body: bytes) -> None:
 async def storming(folder: Path) -> AsyncIterator[tuple[Process, str]]:
     """The command, and the address of its own instance, once somebody runs there."""
     options = ("--customers", "20", "--seconds", "3000", "--rate", "20", "--think", "0.1", "--json")
+    # One that is killed leaves its file behind; here, where the test's own files are.
+    environment = {**surroundings(), "TMPDIR": str(folder)}
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, "simulate", "--live", *options, cwd=folder, env=surroundings(), stdout=PIPE, stderr=PIPE
+        *COMMAND, "simulate", "--live", *options, cwd=folder, env=environment, stdout=PIPE, stderr=PIPE
     )
     try:
         assert process.stderr is not None
