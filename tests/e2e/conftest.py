@@ -25,6 +25,14 @@ async def site(tmp_path: Path, outside: Outside) -> AsyncIterator[Site]:
         yield Site(tmp_path, outside, stack)
 
 
+@pytest.fixture(params=["sqlite", "postgres", "nats"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of each store that a bot may have."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    return str(request.getfixturevalue(request.param))
+
+
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     async with Browser(tmp_path / "profile") as browser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
@@ -18,13 +17,6 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on
 LIVE = "document.querySelector('#connection').dataset.state === 'live'"
 GONE = "document.querySelector('#connection').dataset.state === 'gone'"
 MARKUP = "<img src=x onerror=window.hurt=1>"
-
-
-@pytest.fixture(params=["sqlite", "postgres", "nats"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue(request.param))
 
 
 async def opened(browser: Browser, process: Turnlane, place: str = "") -> Page:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,13 +35,6 @@ const answered = async (path) => new Response(JSON.stringify(said[path]));
 window.fetch = (path, how) => path in said ? answered(path) : fetched(path, how);
 """
 """Answers these in the server's place."""
-
-
-@pytest.fixture(params=["sqlite", "postgres", "nats"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.e2e.browser import PROGRAM, Browser
@@ -15,13 +14,6 @@ from tests.e2e.test_login import OPERATOR, is_at, log_in, started
 from turnlane.testing.outside import ask
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on the path; install it to try the page")
-
-
-@pytest.fixture(params=["sqlite", "postgres", "nats"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -28,15 +28,16 @@ async def log_in(page: Page, token: str) -> None:
     await page.press("Enter")
 
 
-async def started(site: Site) -> Turnlane:
-    site.configure(top=f'operator_token = "{OPERATOR}"\nviewer_token = "{VIEWER}"', lease=10)
+async def started(site: Site, *more: str) -> Turnlane:
+    top = [f'operator_token = "{OPERATOR}"', f'viewer_token = "{VIEWER}"', *more]
+    site.configure(top="\n".join(top), lease=10)
     process = await site.start()
     await site.post(process, "m1")
     return process
 
 
-async def test_an_operator_logs_in_acts_and_leaves(site: Site, browser: Browser) -> None:
-    process = await started(site)
+async def test_an_operator_logs_in_acts_and_leaves(site: Site, browser: Browser, store: str) -> None:
+    process = await started(site, f'backend = "{store}"')
     url = await process.ready()
     page = await browser.open(f"{url}console#/outbox")
     await log_in(page, "guessed")
