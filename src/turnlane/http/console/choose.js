@@ -1,8 +1,6 @@
 // Which lanes are shown, and in which order. What was chosen stands in the address, so that it can be handed on.
 
-import { IDLE, PARKED, PAUSED, RUNNING, STATES, WAITING, sinceOf, stateOf } from "./fold.js";
-
-const LIVELY_MS = 60_000; // a lane that rests for less than this stays where it is
+import { IDLE, PARKED, PAUSED, REST_MS, RUNNING, STATES, WAITING, sinceOf, stateOf } from "./fold.js";
 
 export const ORDERS = { active: "Active first", waiting: "Longest first", name: "By name" };
 
@@ -82,9 +80,6 @@ export function ordered(rows, order, now) {
 // place among the others from turn to turn, also if one run of it failed: rows that hop are not read.
 function rank(lane, now) {
   const state = stateOf(lane, now);
-  const lively = state !== IDLE || now - lane.activeAt < LIVELY_MS;
-  if (lively && !lane.lively) lane.livelySince = lane.activeAt;
-  if (!lively || lane.livelySince === undefined) lane.livelySince = lively ? lane.activeAt : 0;
-  lane.lively = lively;
+  const lively = state !== IDLE || now - lane.activeAt < REST_MS;
   lane.rank = state === PARKED || (state === WAITING && lane.attempt > 1) ? 0 : state === PAUSED ? 2 : lively ? 1 : 3;
 }

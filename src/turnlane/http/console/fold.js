@@ -9,6 +9,7 @@ const [MESSAGE, HEARD, REFUSED, SENT, RETRIED, CRASHED, DEAD, UNDELIVERED] = MAR
 
 const SPANS_MAX = 80; // of the past, for each lane
 const MARKS_MAX = 120;
+export const REST_MS = 60_000; // a lane in which nothing happens for so long rests
 
 export const emptyBoard = () => ({ lanes: new Map(), total: 0, at: 0, version: 0 });
 
@@ -50,7 +51,8 @@ function newLane(key) {
     awaits: null, gone: null, why: null,
     drawn: IDLE, since: 0, // the last span, which has no end yet; when gathering or waiting ends is not told, but known
     past: [], marks: [], // numbers in a row: state, from, to; and kind, at
-    activeAt: 0,
+    activeAt: 0, livelySince: 0, // when something last happened, and since when things have, without a longer rest
+    later: 0, // messages that came while a turn runs
   };
 }
 
@@ -110,7 +112,12 @@ function agree(lane, at) {
   if (state === lane.drawn) return;
   const began = { [RUNNING]: lane.claimedAt, [GATHERING]: lane.firstAt }[state] ?? at;
   turnTo(lane, state, Math.max(began, lane.since));
-  if (state !== IDLE) lane.activeAt = Math.max(lane.activeAt, began);
+  if (state !== IDLE) stirs(lane, began);
+}
+
+function stirs(lane, at) {
+  if (at - lane.activeAt > REST_MS) lane.livelySince = at;
+  lane.activeAt = Math.max(lane.activeAt, at);
 }
 
 // What happened
@@ -118,20 +125,20 @@ function agree(lane, at) {
 const STEPS = {
   "message.accepted": (lane, at) => {
     mark(lane, MESSAGE, at);
-    if (lane.drawn === IDLE) {
-      lane.runsAt = null;
-      turnTo(lane, GATHERING, at);
-    }
+    if (lane.drawn === RUNNING) lane.later += 1;
+    if (lane.drawn !== IDLE) return;
+    turnTo(lane, GATHERING, at);
+    lane.runsAt = null;
   },
   "message.heard": (lane, at) => mark(lane, HEARD, at),
   "message.refused": (lane, at) => mark(lane, REFUSED, at),
   "message.dropped": (lane, at) => mark(lane, REFUSED, at),
-  "turn.started": (lane, at) => turnTo(lane, RUNNING, at),
-  "turn.answered": (lane, at) => {
-    lane.why = null;
-    turnTo(lane, IDLE, at);
+  "turn.started": (lane, at) => {
+    lane.later = 0;
+    turnTo(lane, RUNNING, at);
   },
-  "turn.superseded": (lane, at) => turnTo(lane, IDLE, at),
+  "turn.answered": (lane, at) => ends(lane, at, null),
+  "turn.superseded": (lane, at) => ends(lane, at, lane.why),
   "turn.retried": (lane, at, why) => {
     mark(lane, RETRIED, at);
     waits(lane, at, null, why);
@@ -144,8 +151,7 @@ const STEPS = {
   },
   "turn.dead_lettered": (lane, at, why) => {
     mark(lane, DEAD, at);
-    lane.why = why ?? null;
-    turnTo(lane, IDLE, at);
+    ends(lane, at, why ?? null);
   },
   "delivery.sent": (lane, at) => mark(lane, SENT, at),
   "delivery.retried": (lane, at) => mark(lane, RETRIED, at),
@@ -175,8 +181,15 @@ const STEPS = {
 };
 
 function happened(lane, name, at, detail) {
-  lane.activeAt = Math.max(lane.activeAt, at);
+  stirs(lane, at);
   STEPS[name]?.(lane, at, detail);
+}
+
+// What came while the turn ran is next, and has waited long enough as a rule; how the lane stands tells it exactly.
+function ends(lane, at, why) {
+  lane.why = why;
+  turnTo(lane, lane.later ? GATHERING : IDLE, at);
+  lane.runsAt = lane.later ? at : null;
 }
 
 function waits(lane, at, until, why) {
