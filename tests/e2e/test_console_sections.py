@@ -73,8 +73,8 @@ async def decides_about_dead_letters(console: Console, outside: World) -> None:
     await console.press("drop", row="site/bob")
     outside.well = True
     await console.press("requeue", row="site/ann")
-    outside.well = False
     await console.comes_to("ann", lambda story: outcomes(story) == ["retried", "answered"])
+    outside.well = False
     assert outcomes(await console.told("bob")) == ["dropped"]
     assert (await console.api("deadletters"))["dead_letters"] == []
     await console.shows("No dead letters.")
