@@ -277,6 +277,7 @@ async def test_a_worker_that_cannot_stay_alive_ends_with_the_reason(world: World
 
     class Damaged(Unreachable):
         async def renew(self, *_: object) -> bool:
+            await agent.asked(1)
             raise BackendError("the file is damaged; restore a backup")
 
     agent = Thinker()
