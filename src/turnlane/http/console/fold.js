@@ -52,7 +52,7 @@ function newLane(key) {
     drawn: IDLE, since: 0, // the last span, which has no end yet; when gathering or waiting ends is not told, but known
     past: [], marks: [], // numbers in a row: state, from, to; and kind, at
     activeAt: 0, livelySince: 0, // when something last happened, and since when things have, without a longer rest
-    later: 0, // messages that came while a turn runs
+    later: 0, halted: false, // messages that came while a turn runs, and whether it is paused once that ends
   };
 }
 
@@ -89,6 +89,7 @@ function stands(lane, row, columns, at) {
     return given === null ? null : at + given;
   };
   lane.state = STATES.indexOf(value("state"));
+  if (lane.state !== RUNNING) lane.halted = lane.state === PAUSED;
   lane.agent = value("agent") ?? "";
   lane.pending = value("pending") ?? 0;
   lane.turn = value("turn") ?? 0;
@@ -161,11 +162,13 @@ const STEPS = {
     lane.why = why ?? null;
   },
   "lane.paused": (lane, at, by) => {
+    lane.halted = true;
     if (lane.drawn === RUNNING || lane.drawn === PARKED) return; // it is both, and that is what it shows
     lane.why = `paused by ${by}`;
     turnTo(lane, PAUSED, at);
   },
   "lane.resumed": (lane, at) => {
+    lane.halted = false;
     if (lane.drawn !== PAUSED) return;
     lane.why = null;
     turnTo(lane, IDLE, at);
@@ -188,7 +191,7 @@ function happened(lane, name, at, detail) {
 // What came while the turn ran is next, and has waited long enough as a rule; how the lane stands tells it exactly.
 function ends(lane, at, why) {
   lane.why = why;
-  turnTo(lane, lane.later ? GATHERING : IDLE, at);
+  turnTo(lane, lane.halted ? PAUSED : lane.later ? GATHERING : IDLE, at);
   lane.runsAt = lane.later ? at : null;
 }
 
