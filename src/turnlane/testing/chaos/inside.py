@@ -148,9 +148,7 @@ class _Inside:
 class Faulty:
     """A backend whose calls fail before they happen, or whose answers get lost; while `cut`, all of them."""
 
-    UNTOUCHED = frozenset(
-        {"url", "limits", "open", "close", "subscribe", "changed", "counts", "lanes", "unpark", "schema_version"}
-    )
+    UNTOUCHED = frozenset({"open", "close", "subscribe", "changed", "counts", "lanes", "unpark", "schema_version"})
 
     def __init__(self, backend: Backend, chance: Random, calm: asyncio.Event, happened: Counter[str]) -> None:
         self._backend = backend
@@ -161,7 +159,7 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._backend, name)
-        if name in self.UNTOUCHED:
+        if name in self.UNTOUCHED or not callable(verb):
             return verb
 
         async def called(*args: Any, **options: Any) -> Any:
