@@ -1,16 +1,15 @@
-"""Real processes on one store, killed and frozen while people write, and its servers killed, frozen or restarted."""
+"""Real processes on one store, killed and frozen while people write; its servers fail, and are cut off."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from turnlane.testing.servers import Mode, Nats, NatsCluster, Postgres
-from turnlane.testing.torture import Fault, Plan, torture
+from turnlane.testing.failing import Failing, failing_cluster, failing_server
+from turnlane.testing.servers import Nats, NatsCluster, Postgres
+from turnlane.testing.torture import Plan, torture
 
 
 @pytest.fixture(params=[Postgres, Nats])
@@ -22,32 +21,19 @@ def server(request: pytest.FixtureRequest) -> Iterator[Postgres | Nats]:
 async def test_every_promise_is_kept_while_processes_and_the_server_fail(
     tmp_path: Path, server: Postgres | Nats
 ) -> None:
-    """C5 and D1. Longer, by hand: `python -m turnlane.testing.torture --backend postgresql://…`"""
-
-    async def restart(chance: Random) -> str:
-        mode: Mode = chance.choice(("fast", "immediate"))
-        await asyncio.to_thread(server.restart, mode)
-        return f"restarts of the server ({mode})"
-
-    await tortured(tmp_path, server.url, restart)
+    """C5 and D1. Longer, by hand: `python -m turnlane.testing.torture --servers postgres --seconds 1200`"""
+    async with failing_server(server) as failing:
+        await tortured(tmp_path, failing)
 
 
 async def test_every_promise_is_kept_while_processes_and_servers_of_a_cluster_fail(
     tmp_path: Path, nats_cluster: NatsCluster
 ) -> None:
-    async def lose_one(chance: Random) -> str:
-        node = chance.choice(list(nats_cluster.nodes.values()))
-        how = chance.choice(("kill", "freeze"))
-        await asyncio.to_thread(node.kill if how == "kill" else node.freeze)
-        await asyncio.sleep(2)  # waits: for others to take over what it led
-        await asyncio.to_thread(nats_cluster.start)
-        return f"servers lost for two seconds ({how})"
-
-    await tortured(tmp_path, f"{nats_cluster.url}?replicas=3", lose_one)
+    await tortured(tmp_path, failing_cluster(nats_cluster))
 
 
-async def tortured(folder: Path, store: str, breaks: Fault) -> None:
-    plan = Plan(seconds=12, processes=3, seed=3, conversations=8, backend=store)
-    report = await torture(plan, folder, [breaks])
+async def tortured(folder: Path, failing: Failing) -> None:
+    plan = Plan(seconds=12, processes=3, seed=3, conversations=8, backend=failing.url)
+    report = await torture(plan, folder, failing.faults)
     assert not report.violations, str(report)
     assert sum(report.figures[name] for name in report.figures if "server" in name) > 0  # type: ignore[misc]

@@ -14,14 +14,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import get_args
 
 from turnlane.testing.evidence import Conversation, Promise, Violation, answer_of, gather, what_happened
+from turnlane.testing.failing import SERVERS, Fault, Servers, started
 from turnlane.testing.outside import NO_ANSWER, Call, Outside, ask
 from turnlane.testing.processes import Turnlane
 
@@ -75,10 +76,6 @@ class Plan:
     conversations: int = 12
     backend: str | None = None
     """An empty store; without one, a file in the folder."""
-
-
-Fault = Callable[[Random], Awaitable[str]]
-"""Something else that goes wrong now and then, the store's server for example. Returns what it was, once it is over."""
 
 
 @dataclass
@@ -270,6 +267,13 @@ async def _task(work: Awaitable[None]) -> None:
     await work
 
 
+async def _tortured(plan: Plan, folder: Path, servers: Servers | None) -> Report:
+    if servers is None:
+        return await torture(plan, folder)
+    async with started(servers) as failing:
+        return await torture(replace(plan, backend=failing.url), folder, failing.faults)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     defaults = Plan()
     parser = argparse.ArgumentParser(prog="python -m turnlane.testing.torture", description=__doc__.splitlines()[0])
@@ -278,11 +282,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=defaults.seed, help="decides bursts and faults")
     parser.add_argument("--conversations", type=int, default=defaults.conversations, help="how many customers write")
     parser.add_argument("--backend", help="the URL of an empty store; else a file in the folder")
+    parser.add_argument("--servers", choices=SERVERS, help="servers of its own in place of a file, which fail too")
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept; else a temporary one")
     given = parser.parse_args(arguments)
     plan = Plan(given.seconds, given.processes, given.seed, given.conversations, given.backend)
     with tempfile.TemporaryDirectory(prefix="turnlane-torture-") as temporary:
-        report = asyncio.run(torture(plan, given.folder or Path(temporary)))
+        report = asyncio.run(_tortured(plan, given.folder or Path(temporary), given.servers))
     sys.stdout.write(f"{report}\n")
     return 1 if report.violations else 0
 
