@@ -12,13 +12,15 @@ from turnlane.backends.nats.contents import NatsContents
 from turnlane.backends.nats.link import FAILURES
 from turnlane.backends.nats.shelf import FORGOTTEN
 from turnlane.backends.nats.store import NatsStore, explain
+from turnlane.backends.nats.tail import Told
 from turnlane.backends.nats.target import Target
 from turnlane.backends.nats.views import NatsViews
-from turnlane.backends.reader import Reader
+from turnlane.backends.reader import EVENTS_PER_ROW_MAX, Reader
 from turnlane.backends.transaction import Transaction
 from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
+from turnlane.model.view import Changes
 
 T = TypeVar("T")
 
@@ -79,8 +81,17 @@ class NatsBackend(GroupedBackend):
         """Asked ten times a second: hints are soon enough."""
         return await super()._read(lambda views: views.busy(worker))
 
+    async def changes(self, *, after: int, limit: int = 1000) -> Changes:
+        """Asked ten times a second: hints are soon enough, and tell all of it. What they did not tell is read."""
+        told = await self._call(_told_since, (self._store, after // EVENTS_PER_ROW_MAX))
+        if told is None:
+            return await super().changes(after=after, limit=limit)
+        now = self._clock.now()
+        in_view: Callable[[Any], Changes] = lambda views: views.changes_told(told, after, limit, now)  # noqa: E731
+        return await super()._read(in_view)
+
     async def changed(self, within: float) -> bool:
-        here, before = self._change, await self._seen()
+        here, before = self._change, await self._call(_heard_to, (self._store,))
         try:
             async with asyncio.timeout(within):
                 while True:
@@ -134,3 +145,11 @@ class NatsBackend(GroupedBackend):
 
 def _catch_up(_: Transaction, store: NatsStore) -> int:
     return store.catch_up_now()
+
+
+def _heard_to(_: Transaction, store: NatsStore) -> int:
+    return store.heard_to()
+
+
+def _told_since(_: Transaction, store: NatsStore, seq: int) -> list[Told] | None:
+    return store.told_since(seq)

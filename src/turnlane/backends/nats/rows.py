@@ -74,6 +74,8 @@ class Unit:
     state: dict[str, Any] | None = None
     """How the conversation stands afterwards."""
     value: Any = None
+    noted: Sequence[Noted] = ()
+    """What the last of the records says that happened."""
 
 
 class NatsRows:
@@ -514,7 +516,8 @@ class NatsRows:
         if last is not None:
             self.units.append(self._unit_of(last, self._changes[last], noted))
         elif noted:
-            self.units.append(Unit([Write(shelf.subjects.events, encode({"at": self.now, "e": noted}))]))
+            write = Write(shelf.subjects.events, encode({"at": self.now, "e": noted}))
+            self.units.append(Unit([write], noted=noted))
 
     def _unit_of(self, key: str, change: Change, noted: Sequence[Noted]) -> Unit:
         here = self._conversation(key)
@@ -532,7 +535,7 @@ class NatsRows:
         here.batch = self._batch
         writes.append(Write(subject, encode(record), id=last[0]))
         writes[0].after = here.seq
-        return Unit(writes, here, change, state)
+        return Unit(writes, here, change, state, noted=noted)
 
 
 def _is_due(lane: Lane, now: int) -> bool:

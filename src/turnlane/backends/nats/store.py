@@ -30,6 +30,7 @@ from turnlane.backends.nats.link import (
 )
 from turnlane.backends.nats.rows import NatsRows, Unit
 from turnlane.backends.nats.shelf import FORGOTTEN, Shelf, Subjects
+from turnlane.backends.nats.tail import Tail, Told
 from turnlane.backends.nats.target import Target
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, SchemaMismatch, TooLarge
@@ -52,6 +53,8 @@ REPLICA_SECONDS_MAX = 5.0
 SCHEDULES = key_of("")
 SERVER_MIN = (2, 12, 0)
 """With atomic batches."""
+TOLD = b"\n"
+"""In a hint, between how things stand and what happened, which is looked at only while somebody watches."""
 GONE = ("", 0)
 """The place of a message whose id is still known, and which is not kept any longer."""
 NO_STREAM = 10059
@@ -107,6 +110,11 @@ class Seen:
             self.to = max(self.to, self._beyond.pop(start))
         self.gap_since = None if not self._beyond else self.gap_since or now
 
+    @property
+    def furthest(self) -> int:
+        """Perhaps with a gap before it."""
+        return max(self._beyond.values(), default=self.to)
+
     def up_to(self, seq: int) -> None:
         self.to = max(self.to, seq)
         self._beyond = {first: last for first, last in self._beyond.items() if last > self.to}
@@ -140,6 +148,7 @@ class NatsStore:
         self.shelf = Shelf(self.subjects, self.policies, idle_after_ms)
         self.believed = Known(self)
         self._seen = Seen()
+        self._tail = Tail()
         self._looked_at = 0.0
         self.link = Link(target, self._hear, self._reconnect)
 
@@ -283,12 +292,33 @@ class NatsStore:
         self._read_what_was_missed()
         return self._seen.to
 
+    def heard_to(self) -> int:
+        """The last record before which none is missing, without asking anybody."""
+        self.catch_up()
+        return self._seen.to
+
+    def told_since(self, seq: int) -> list[Told] | None:
+        """From this record on, as hints told it: what others stored a moment ago may not be there yet.
+
+        None: it has to be read.
+        """
+        self.catch_up(look=True)
+        self._tail.watched(self._real.monotonic(), self._seen.furthest)
+        return self._tail.following(seq, self._seen.to)
+
     def _take_in(self, payload: bytes, now: float) -> None:
-        first, last, conversations, values = decode(payload)
+        summary, told, facts = payload.partition(TOLD)
+        first, last, conversations, values = decode(summary)
         for key, seq, state in conversations:
             self.shelf.learn_conversation(key, seq, state)
         for subject, seq, value in values:
             self.shelf.learn_value(subject, value, seq)
+        if self._tail.is_kept(now):
+            if told:
+                at, noted = decode(facts)
+                self._tail.add(Told(last, at, noted, {key: state.get("l", ()) for key, _, state in conversations}))
+            else:
+                self._tail.lose(last)
         self._seen.add(first, last, now)
 
     def _read_what_was_missed(self) -> None:
@@ -297,12 +327,19 @@ class NatsStore:
             page = self.link.following(self.subjects.everything, self._seen.to + 1, PAGE)
             for stored in page:
                 self._learn(stored)
+                self._keep_told(stored)
             if not page:
                 # A replica that is behind, which the next look will see; or the last records are there no more.
                 if self._target.replicas == 1:
                     self._seen.up_to(last)
                 return
             self._seen.up_to(page[-1].seq)
+
+    def _keep_told(self, stored: Stored) -> None:
+        if self._tail.is_kept(self._real.monotonic()) and self.subjects.is_dated(stored.subject):
+            key, record = self.subjects.key(stored.subject), decode(stored.payload)
+            lanes = {} if key is None or "l" not in record else {key: record["l"]}
+            self._tail.add(Told(stored.seq, record["at"], record.get("e", ()), lanes))
 
     # Reading
 
@@ -416,7 +453,7 @@ class NatsStore:
                 raise Again from error
             last = stored
         self._conflicts = 0
-        self._conclude(units, last - len(writes) + 1, last)
+        self._conclude(units, last - len(writes) + 1, last, rows.now)
 
     def check_sizes(self, writes: Sequence[Write]) -> None:
         if len(writes) > BATCH_MAX:
@@ -428,7 +465,7 @@ class NatsStore:
                 too_much = f"{len(write.payload)} bytes in one record, and the server's max_payload is {most}"
                 raise TooLarge(f"NATS cannot hold it: {too_much}; raise it there, or send less at once")
 
-    def _conclude(self, units: Sequence[Unit], first: int, last: int) -> None:
+    def _conclude(self, units: Sequence[Unit], first: int, last: int, at: int) -> None:
         """It is stored: now it may be believed, and told."""
         seq, now = first, self.now()
         told: list[Any] = []
@@ -445,8 +482,17 @@ class NatsStore:
                 subject = unit.writes[0].subject
                 self.shelf.learn_value(subject, unit.value, begins)
                 values.append((subject, begins, unit.value))
-        self._seen.add(first, last, self._real.monotonic())
-        self.link.hint(encode((first, last, told, values)))
+        self._tell(units, first, last, at, told, values)
+
+    def _tell(self, units: Sequence[Unit], first: int, last: int, at: int, told: list[Any], values: list[Any]) -> None:
+        """What happened stands in the last record of all, and goes along if there is room for it."""
+        heard_at, noted = self._real.monotonic(), units[-1].noted
+        if self._tail.is_kept(heard_at):
+            self._tail.add(Told(last, at, noted, {key: state["l"] for key, _, state in told}))
+        self._seen.add(first, last, heard_at)
+        summary, facts = encode((first, last, told, values)), encode((at, noted))
+        with_facts = summary + TOLD + facts
+        self.link.hint(with_facts if len(with_facts) < self.link.max_payload else summary)
 
     def _refresh(self, units: Sequence[Unit]) -> None:
         """Somebody else wrote one of these meanwhile."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from turnlane.backends.nats.codec import PERSON, SESSION, all_spent, decode, lane_from
 from turnlane.backends.nats.conversation import Conversation
 from turnlane.backends.nats.link import Stored, is_last
 from turnlane.backends.nats.store import NatsStore
+from turnlane.backends.nats.tail import Told
 from turnlane.backends.reader import EVENTS_PER_ROW_MAX
 from turnlane.backends.rows import WorkerRow
 from turnlane.model.delivery import DeliveryState
@@ -35,6 +36,9 @@ from turnlane.model.view import (
     conversations_in,
     latest,
 )
+
+Packed = Sequence[Any]
+"""The lanes of a conversation, as its last record has them."""
 
 LAST_EVENTS = 1000
 """How far back the last event is looked for at once."""
@@ -219,27 +223,39 @@ class NatsViews:
         return self._last_event() if after < 0 else self._events_after(after, limit)[0]
 
     def changes(self, after: int, limit: int, now: int) -> Changes:
+        return self._with_lanes(*self._events_after(after, limit), now)
+
+    def changes_told(self, told: Sequence[Told], after: int, limit: int, now: int) -> Changes:
+        """The same, of what was told from the record of that cursor on."""
+        events: list[StoredEvent] = []
+        stand: dict[str, Packed] = {}
+        for seq, at, noted, lanes in told:
+            stand |= lanes
+            if at >= self._store.events_forgotten_before:
+                events += _numbered(seq, at, noted)
+        return self._with_lanes([event for event in events if event.cursor > after][:limit], stand, now)
+
+    def _with_lanes(self, events: list[StoredEvent], stand: dict[str, Packed], now: int) -> Changes:
         """How a conversation stands is stored before what happened to it, often in one page: with all of a group."""
-        events, records = self._events_after(after, limit)
         keys = conversations_in(events)
-        records |= self._newest_of([key for key in keys if key not in records])
+        stand |= self._newest_of([key for key in keys if key not in stand])
         lanes = [
             LaneView.of(lane_from(packed, key, self._store.policies), now)
             for key in keys
-            for packed in records.get(key, {}).get("l", ())
+            for packed in stand.get(key, ())
             if packed[0] == TURN
         ]
         return Changes(events, lanes)
 
-    def _newest_of(self, keys: list[str]) -> dict[str, dict[str, Any]]:
+    def _newest_of(self, keys: list[str]) -> dict[str, Packed]:
         subjects = {self._store.subjects.conversation(key): key for key in keys}
         found = self._store.link.last(list(subjects)) if subjects else {}
-        return {subjects[subject]: decode(stored.payload) for subject, stored in found.items()}
+        return {subjects[subject]: decode(stored.payload).get("l", ()) for subject, stored in found.items()}
 
-    def _events_after(self, after: int, limit: int) -> tuple[list[StoredEvent], dict[str, dict[str, Any]]]:
-        """And of each conversation that was changed meanwhile, the last record that was read."""
+    def _events_after(self, after: int, limit: int) -> tuple[list[StoredEvent], dict[str, Packed]]:
+        """And of each conversation that was changed meanwhile, how it stood when that was read."""
         found: list[StoredEvent] = []
-        stand: dict[str, dict[str, Any]] = {}
+        stand: dict[str, Packed] = {}
         seq = max(after // EVENTS_PER_ROW_MAX, 1)
         while len(found) < limit:
             page = self._store.link.following(self._store.subjects.everything, seq)
@@ -247,7 +263,7 @@ class NatsViews:
                 found += [event for event in self._events_of(stored, record) if event.cursor > after]
                 key = self._store.subjects.key(stored.subject)
                 if key is not None and "l" in record:
-                    stand[key] = record
+                    stand[key] = record["l"]
             if is_last(page):
                 break
             seq = page[-1].seq + 1
@@ -272,10 +288,11 @@ class NatsViews:
     @staticmethod
     def _events_of(stored: Stored, record: dict[str, Any]) -> list[StoredEvent]:
         number = record.get("n", stored.seq)  # what was copied keeps the number that it had
-        return [
-            StoredEvent(number * EVENTS_PER_ROW_MAX + place, event_of(noted, record["at"]))
-            for place, noted in enumerate(record.get("e", ()))
-        ]
+        return _numbered(number, record["at"], record.get("e", ()))
+
+
+def _numbered(number: int, at: int, noted: Sequence[Any]) -> list[StoredEvent]:
+    return [StoredEvent(number * EVENTS_PER_ROW_MAX + place, event_of(each, at)) for place, each in enumerate(noted)]
 
 
 def _alive_until(workers: dict[str, WorkerRow], lane: Lane) -> int | None:
