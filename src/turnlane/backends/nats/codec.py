@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, astuple, fields
+from dataclasses import MISSING, fields
+from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -134,8 +135,11 @@ def lane_from(packed: Sequence[Any], key: str, policies: Policies) -> Lane:
 NOTHING_SPENT = (0,) * (1 + len(fields(Usage)))
 
 
+_used = attrgetter(*[each.name for each in fields(Usage)])
+
+
 def spent_to(spent: Spent) -> tuple[int, ...]:
-    return (spent.turns, *astuple(spent.usage))
+    return (spent.turns, *_used(spent.usage))
 
 
 def spent_from(account: Account, packed: Sequence[int]) -> Spent:
@@ -152,6 +156,7 @@ _UNSAFE = re.compile(rb"[^!-~]|[.*>=]")
 _ESCAPED = re.compile(rb"=([0-9A-F]{2})")
 
 
+@lru_cache(maxsize=10_000)
 def token(text: str) -> str:
     """One word of a subject: as it is, but for what means something there."""
     return _UNSAFE.sub(lambda found: b"=%02X" % found[0][0], text.encode()).decode() or "="

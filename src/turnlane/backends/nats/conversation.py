@@ -113,8 +113,8 @@ class Conversation:
                 yield seq
         if out is not None and out.pending and (seq := stored.get(("d", out.next_place))):
             yield seq
-        yield from (seq for seq in self.dead.values() if seq)
-        yield from (seq for seq in self.failed.values() if seq)
+        if self.dead or self.failed:
+            yield from (seq for seq in (*self.dead.values(), *self.failed.values()) if seq)
 
     def _first_message(self, lane: Lane) -> int | None:
         place = lane.batch_places[0] if lane.has_open_batch else next(lane.waiting_places)

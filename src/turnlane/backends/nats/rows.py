@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from itertools import chain, islice
+from operator import add
 from typing import Any, Protocol
 
 from turnlane.backends.nats.codec import (
@@ -17,7 +18,6 @@ from turnlane.backends.nats.codec import (
     TURN_OVER,
     encode,
     message_id,
-    spent_from,
     spent_to,
 )
 from turnlane.backends.nats.conversation import Conversation
@@ -32,7 +32,7 @@ from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
-from turnlane.model.usage import Account, Usage
+from turnlane.model.usage import Account, Spent, Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 DEAD_AT_ONCE_MAX = 200
@@ -91,6 +91,7 @@ class NatsRows:
         self._changes: dict[str, Change] = {}
         self._values: dict[str, Any] = {}
         self._holds: dict[str, int] | None = None
+        self._spent: dict[Account, Spent] = {}
         self.origins: dict[tuple[str, str], int] = {}
         self.moved: dict[tuple[str, str], tuple[str, int]] = {}
         self.units: list[Unit] = []
@@ -417,11 +418,15 @@ class NatsRows:
         self._values[self._shelf.subjects.person(*person.place)] = PERSON.pack(person)
 
     def spend(self, account: Account, usage: Usage) -> None:
-        subject = self._shelf.subjects.spent(account.day, account.channel, account.user)
-        known = self._known_value(subject) or {}
-        name = f"{account.agent}\n{account.model}"
-        spent = spent_from(account, known.get(name, NOTHING_SPENT)).and_also(usage)
-        self._values[subject] = {**known, name: spent_to(spent)}
+        self._spent[account] = self._spent.get(account, Spent(account)).and_also(usage)
+
+    def _gather_spent(self) -> None:
+        for account, spent in self._spent.items():
+            subject = self._shelf.subjects.spent(account.day, account.channel, account.user)
+            known = self._known_value(subject) or {}
+            name = f"{account.agent}\n{account.model}"
+            before = known.get(name, NOTHING_SPENT)
+            self._values[subject] = {**known, name: tuple(map(add, before, spent_to(spent)))}
 
     def add_attempt(self, lane: Lane, attempt: AttemptView) -> None:
         self._conversation(lane.key).attempts[attempt.kind, attempt.epoch] = attempt
@@ -507,6 +512,7 @@ class NatsRows:
     def flush(self, noted: Sequence[Noted]) -> None:
         """Say in records what was changed."""
         shelf = self._shelf
+        self._gather_spent()
         for subject, value in self._values.items():
             seq = shelf.values[subject][1] if subject in shelf.values else 0
             self.units.append(Unit([Write(subject, encode(value), seq, replaces=True)], value=value))

@@ -23,6 +23,7 @@ VALUES_MAX = 10_000
 FORGOTTEN = "forgotten"
 """Before which times ids of messages, and events, are as if they had never been."""
 
+KINDS = tuple(Kind)
 Place = tuple[Kind, str]
 Due = tuple[int, int, str]
 """When, and which conversation: that which was heard of first, if several are due at one moment."""
@@ -194,7 +195,7 @@ class Shelf:
     def _stand(self, key: str, seq: int, born: int, lanes: Iterable[Lane]) -> None:
         idle = True
         here = {lane.kind: lane for lane in lanes}
-        for kind in Kind:
+        for kind in KINDS:
             lane = here.get(kind)
             place = (kind, key)
             if lane is None or (lane.due_at is None and lane.owner is None and not lane.pending and not lane.paused):
