@@ -39,14 +39,17 @@ class Shape(Generic[T]):
         self._defaults = [_default(each) for each in kept]
 
     def pack(self, value: T) -> list[Any]:
-        values = list(self._values(value))
-        defaults = self._defaults
-        while values and values[-1] == defaults[len(values) - 1]:
-            values.pop()
-        return values
+        return _without_defaults(self._values(value), self._defaults)
 
     def unpack(self, values: Sequence[Any], **others: Any) -> T:
         return msgspec.convert({**dict(zip(self._names, values, strict=False)), **others}, self._cls)
+
+
+def _without_defaults(values: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
+    end = len(values)
+    while end and values[end - 1] == defaults[end - 1]:
+        end -= 1
+    return list(values[:end])
 
 
 def _default(each: Any) -> Any:
@@ -113,9 +116,7 @@ def copied(lane: Lane) -> Lane:
 def lane_to(lane: Lane, policies: Policies) -> list[Any]:
     under = None if lane.runs_under is None else policies.digest(lane.runs_under)
     rare = None if lane.rare is NOTHING_RARE or lane.rare == NOTHING_RARE else lane.rare
-    values = list(_lane_values(lane))
-    while values and values[-1] == _LANE_DEFAULTS[len(values) - 1]:
-        values.pop()
+    values = _without_defaults(_lane_values(lane), _LANE_DEFAULTS)
     return [lane.kind, policies.digest(lane.policy), under, rare, *values]
 
 
