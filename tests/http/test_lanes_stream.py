@@ -10,6 +10,7 @@ import pytest
 from tests.http.conftest import WORKER, Running, SmallBot
 from tests.http.test_stream import Reader, Sse, reading
 
+from turnlane.flow import lately
 from turnlane.http import lanes_stream
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Replied, Reply
@@ -72,11 +73,11 @@ async def test_a_snapshot_tells_of_the_last_minute(
         async with reading(running, PATH) as reader:
             return events_of(await reader.next())
 
-    monkeypatch.setattr(lanes_stream, "PAST_REACH", 4)
+    monkeypatch.setattr(lately, "REACH", 4)
     everything = [(f"site/person{number}", "message.accepted") for number in range(30)]
     assert await told() == [*everything, ("site/person0", "turn.started"), ("site/person0", "turn.answered")]
     # Of too much, the last of it: as much as the widest look found that was not too much.
-    monkeypatch.setattr(lanes_stream, "PAST_EVENTS_MAX", 20)
+    monkeypatch.setattr(lately, "EVENTS_MAX", 20)
     assert await told() == [*everything[-14:], ("site/person0", "turn.started"), ("site/person0", "turn.answered")]
     monkeypatch.setattr(lanes_stream, "PAST_MS", -1)
     assert await told() == []

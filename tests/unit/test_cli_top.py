@@ -364,8 +364,8 @@ async def test_a_flood_of_events_is_read_as_far_back_as_is_light(monkeypatch: py
     clock = VirtualClock()
     backend = MemoryBackend("memory://", clock)
     monkeypatch.setattr("turnlane.cli.top_look.EVENTS_AT_ONCE", 50)
-    monkeypatch.setattr("turnlane.cli.top_look.EVENTS_READ_MAX", 500)
-    monkeypatch.setattr("turnlane.cli.top_look.EVENTS_BACK_MAX", 400)
+    monkeypatch.setattr("turnlane.flow.lately.EVENTS_MAX", 400)
+    monkeypatch.setattr("turnlane.flow.lately.REACH", 100)
 
     async def flood(seconds: int) -> None:
         for number in range(seconds * 40):
@@ -397,7 +397,7 @@ async def test_a_store_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPat
         raise BackendUnavailable("the server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backend, "events", away)
+        patch.setattr(backend, "changes", away)
         await lookout.try_to_look()
         troubled = lookout.board.trouble
     assert troubled == "the server is away"

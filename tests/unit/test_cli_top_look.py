@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from turnlane.backends import Backend
 from turnlane.backends.base import Arrival
-from turnlane.cli.top_look import CLOSE_ENOUGH_MS, Lookout, cursor_at
+from turnlane.cli.top_look import Lookout
+from turnlane.flow import lately
+from turnlane.flow.lately import recent
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
-from turnlane.model.turn import Replied, Reply
+from turnlane.model.turn import Released, Replied, Reply
 from turnlane.testing.doubles import VirtualClock
 
 AT_ONCE = Policy(debounce_ms=0, max_wait_ms=0)
@@ -19,18 +23,57 @@ async def say(backend: Backend, name: str, number: int) -> None:
 
 
 async def test_the_last_minute_is_found_however_much_was_before(backend: Backend, clock: VirtualClock) -> None:
-    assert await cursor_at(backend, clock.now()) == 0
     for number in range(90):
         await say(backend, "alice", number)
         clock.advance(2_000)
     since = clock.now() - 60_000
-    cursor = await cursor_at(backend, since)
-    every = [each for each in await backend.events(limit=1_000) if each.event.name == "message.accepted"]
-    passed_over = [each for each in every if each.cursor <= cursor]
-    assert passed_over
-    assert all(each.event.at < since for each in passed_over)
-    assert every[len(passed_over)].event.at >= since - CLOSE_ENOUGH_MS
-    assert await cursor_at(backend, clock.now() - 1_000_000) <= every[0].cursor
+    [newest] = await backend.events(after=-1)
+
+    told = await recent(backend, newest.cursor, since)
+
+    every = await backend.events(limit=1_000)
+    assert told.events == [each for each in every if each.event.at >= since]
+    assert told.since == since
+
+
+async def test_of_too_much_only_the_last_is_told_and_since_when_that_is(
+    backend: Backend, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lately, "EVENTS_MAX", 20)
+    monkeypatch.setattr(lately, "REACH", 4)
+    for number in range(60):
+        await say(backend, "alice", number)
+        clock.advance(100)
+    [newest] = await backend.events(after=-1)
+
+    told = await recent(backend, newest.cursor, 0)
+
+    every = await backend.events(limit=1_000)
+    assert 0 < len(told.events) <= 20
+    assert told.events == every[-len(told.events) :]
+    assert told.since == told.events[0].event.at
+
+
+async def test_a_lane_is_as_the_store_says_though_all_lanes_were_read_long_ago(
+    backend: Backend, clock: VirtualClock
+) -> None:
+    """What happened is told with the lane that it happened to."""
+    lookout = Lookout(backend, clock)
+    await lookout.look()
+    lookout._read._next_at = float("inf")
+    await backend.join("w", 600_000)
+    for number in range(3):
+        await say(backend, "alice", number)
+    [lease] = await backend.claim("w", Kind.TURN)
+    await lookout.look()
+    running = lookout.board.rows["site/alice"]
+    assert (running.state, running.view.owner, running.view.pending) == ("running", "w", 3)
+
+    await backend.commit(lease, Released())
+    await backend.pause("site/alice")
+    await lookout.look()
+
+    assert (running.state, running.view.owner, running.view.agent) == ("paused", None, "echo")
 
 
 async def test_what_a_lane_did_is_known_from_its_events_and_as_it_is_from_the_store(

@@ -14,7 +14,8 @@ import pytest
 
 from turnlane.backends.base import Backend
 from turnlane.clock import Clock
-from turnlane.http.lanes_stream import LANES_MAX, PAST_MS, Batch, Snapshot, recent
+from turnlane.flow.lately import recent
+from turnlane.http.lanes_stream import LANES_MAX, PAST_MS, Batch, Snapshot
 from turnlane.model.view import LaneView
 from turnlane.testing.doubles import VirtualClock
 from turnlane.testing.simulation.runs import throwaway
@@ -54,7 +55,7 @@ class Watcher:
         lanes = await backend.board(LANES_MAX)
         self.cursors = [latest[-1].cursor if latest else 0]
         past = await recent(backend, self.cursors[-1], self.clock.now() - PAST_MS)
-        self._write("snapshot", bytes(Snapshot(self.cursors[-1], self.clock.now(), past, lanes, len(lanes))))
+        self._write("snapshot", bytes(Snapshot(self.cursors[-1], self.clock.now(), past.events, lanes, len(lanes))))
 
     async def _hear(self, backend: Backend) -> bool:
         after = self.cursors[-1]

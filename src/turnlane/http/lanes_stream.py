@@ -16,7 +16,7 @@ from functools import cached_property
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnlane.backends.base import Backend
+from turnlane.flow.lately import recent
 from turnlane.http.base import Bot
 from turnlane.http.query import Query
 from turnlane.http.stream import Streams, Told, cursor_of
@@ -35,10 +35,7 @@ KEPT_MAX = 20
 RESUME_MS_MAX = 60_000
 """Whoever missed more is told how the lanes stand, rather than all that has happened since."""
 PAST_MS = 60_000
-PAST_EVENTS_MAX = 4_000
 """What happened before a snapshot, so that there is something to see at once; of a busy store, less than a minute."""
-PAST_REACH = 1_024
-"""How far back is looked first, in cursors, and then four times as far, and so on: cursors are not dense."""
 
 COLUMNS = (
     "conversation",
@@ -126,7 +123,7 @@ class LaneStream:
         past = await recent(self._backend, cursor, self._clock.now() - PAST_MS)
         lanes = await self._backend.board(LANES_MAX)
         counts = await self._backend.counts()
-        return Snapshot(cursor, self._clock.now(), past, lanes, sum(counts.lanes.values()))
+        return Snapshot(cursor, self._clock.now(), past.events, lanes, sum(counts.lanes.values()))
 
     def _told_since(self, after: int) -> Sequence[Told]:
         if not self._kept or not self._kept[0].after <= after < self._kept[-1].cursor:
@@ -150,20 +147,6 @@ class LaneStream:
             self._kept.clear()  # nobody watched for a while
         if batch.after >= newest:
             self._kept.append(batch)
-
-
-async def recent(backend: Backend, cursor: int, since: int) -> Sequence[StoredEvent]:
-    """What happened from that time up to the cursor; if that is too much, only the last of it."""
-    found: Sequence[StoredEvent] = ()
-    reach = PAST_REACH
-    while True:
-        after = max(cursor - reach, 0)
-        page = await backend.events(after=after, limit=PAST_EVENTS_MAX + 1)
-        if len(page) <= PAST_EVENTS_MAX:
-            found = page
-        if len(page) > PAST_EVENTS_MAX or after == 0 or (page and page[0].event.at < since):
-            return [stored for stored in found if stored.cursor <= cursor and stored.event.at >= since]
-        reach *= 4
 
 
 @dataclass(frozen=True)
