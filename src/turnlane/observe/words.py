@@ -98,7 +98,7 @@ PHRASES: Mapping[str, str] = {
     "operator.acted": "{by} did {action} · from {from} · answered {status}",
     "login.accepted": "a {role} logged in · from {from}",
     "login.refused": "a wrong token in the {way} · from {from}",
-    "server.ready": "answers requests at {url}",
+    "server.ready": "answers requests at {url}; operators look at {url}console",
     "server.draining": "stops: running turns may finish within {seconds} s",
     "hook.received": "web hook answered {status} · {accepted} new · {duplicates} known",
     "hook.ignored": "{count} of what was told is no message to us: {why}",
