@@ -28,6 +28,7 @@ class BelievedOfFile(Believed):
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         self.is_alone = self._version in {version, UNREAD}
         if version != self._version:
+            self.doubted |= self.lanes
             self.forget_what_changes()
             self._version = version
 
