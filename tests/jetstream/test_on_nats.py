@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from nats import connect
@@ -365,3 +366,22 @@ async def test_a_stream_is_made_although_the_server_still_clears_away_another_of
         first.with_name("turnlane").write_text("in the way, until the server has failed once")
         assert await (await opens(server.url)).lanes() == []
         assert "not a directory" in server.log, "it was not in the way"
+
+
+async def test_however_many_conversations_a_group_is_about_they_are_asked_for_at_once(
+    nats: str, opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server has the last word; only of several it is the leader, who is asked for each."""
+    await (await opens(nats)).accept([arrival(f"old-{number}", f"m-{number}") for number in range(30)])
+    store = await opens(nats)
+    asked = Mock(side_effect=store._store.link._answers)
+    monkeypatch.setattr(store._store.link, "_answers", asked)
+    monkeypatch.setattr(store._store.link, "_get", Mock(side_effect=AssertionError("asked for one")))
+
+    old = await store.accept([arrival(f"old-{number}", f"n-{number}") for number in range(30)])
+    new = await store.accept([arrival(f"new-{number}", f"o-{number}") for number in range(30)])
+
+    assert {each.seq for each in old} == {2}
+    assert {each.seq for each in new} == {1}
+    # Besides, what waits in each old conversation is read.
+    assert sum("multi_last" in call.args[1] for call in asked.call_args_list) == 2

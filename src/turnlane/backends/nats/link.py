@@ -375,6 +375,19 @@ class Link:
     async def _last(self, subject: str) -> Stored | None:
         return await self._get({"last_by_subj": subject})
 
+    def last_of_many(self, subjects: Sequence[str]) -> dict[str, Stored]:
+        """The same in one request, by the word of any server: one that is a replica may be behind."""
+        return self.wait_for(self._last_of_many(subjects))
+
+    async def _last_of_many(self, subjects: Sequence[str]) -> dict[str, Stored]:
+        found: dict[str, Stored] = {}
+        for first in range(0, len(subjects), SUBJECTS_AT_ONCE_MAX):
+            wanted = {"multi_last": subjects[first : first + SUBJECTS_AT_ONCE_MAX]}
+            async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
+                stored = _read(message)
+                found[stored.subject] = stored
+        return found
+
     def record(self, seq: int) -> Stored | None:
         return self.wait_for(self._get({"seq": seq}))
 
@@ -396,10 +409,7 @@ class Link:
         wanted = {"seq": max(seq, 1), "batch": most, "next_by_subj": subject, "max_bytes": PAGE_BYTES}
         found: list[Stored] = []
         async for message in self._answers(f"$JS.API.DIRECT.GET.{self._prefix}", wanted):
-            headers = message.headers or {}
-            found.append(
-                Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, headers.get(MESSAGE_ID))
-            )
+            found.append(_read(message))
         return found
 
     async def _answers(self, subject: str, body: Mapping[str, Any]) -> AsyncIterator[Msg]:
@@ -469,6 +479,8 @@ class Link:
                 return
 
 
+SUBJECTS_AT_ONCE_MAX = 500
+"""Of one request; the server takes some thousand."""
 NO_MESSAGE = 10037
 NO_CONSUMER = 10014
 
@@ -534,6 +546,11 @@ def _judged(said: dict[str, Any]) -> dict[str, Any]:
     if code == DUPLICATE_IN_BATCH:
         raise Duplicate
     raise ServerError(code, text)
+
+
+def _read(message: Msg) -> Stored:
+    headers = message.headers or {}
+    return Stored(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data, headers.get(MESSAGE_ID))
 
 
 def _delivered(message: Msg) -> Stored:

@@ -345,7 +345,9 @@ class NatsStore:
 
     def load(self, keys: Sequence[str]) -> None:
         subjects = {self.subjects.conversation(key): key for key in keys}
-        found = self.link.last(list(subjects))
+        # A server that is alone has the last word; of several, the leader.
+        ask = self.link.last_of_many if self._target.replicas == 1 else self.link.last
+        found = ask(list(subjects))
         for subject, key in subjects.items():
             stored = found.get(subject)
             here = Conversation(key) if stored is None else self._opened(key, stored)
