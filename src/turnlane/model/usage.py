@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
 from datetime import date, timedelta
-from typing import Literal, get_args
+from operator import attrgetter, itemgetter
+from typing import Literal, NamedTuple, get_args
 
 from turnlane.model.value import value
 
@@ -40,6 +42,7 @@ class Usage:
 
 
 NO_USAGE = Usage()
+_amounts = attrgetter(*[each.name for each in fields(Usage)])
 
 
 @value
@@ -63,8 +66,7 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     return prices[max(named, key=len)] if named else prices.get(EVERY_MODEL)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Account:
+class Account(NamedTuple):
     """What is added up together: what one user spent with one agent and model, in one channel, on one day."""
 
     day: int
@@ -83,6 +85,21 @@ class Spent:
 
     def and_also(self, usage: Usage, turns: int = 1) -> Spent:
         return Spent(self.account, self.turns + turns, self.usage + usage)
+
+
+class Tally:
+    """What turns spend, noted for each of them and added up at the end, which is quicker."""
+
+    def __init__(self) -> None:
+        self._used: defaultdict[Account, list[Usage]] = defaultdict(list)
+
+    def add(self, account: Account, usage: Usage) -> None:
+        self._used[account].append(usage)
+
+    def spent(self) -> Iterator[Spent]:
+        """In one order everywhere, so that no two processes wait for each other."""
+        for account, used in sorted(self._used.items(), key=itemgetter(0)):
+            yield Spent(account, len(used), Usage(*map(sum, zip(*map(_amounts, used), strict=True))))
 
 
 @value

@@ -134,7 +134,7 @@ class NatsContents:
 
     def _spent(self) -> list[Row]:
         return [
-            (*astuple(spent.account), *spent_to(spent))
+            (*spent.account, *spent_to(spent))
             for stored in self._link.newest(self._subjects.spent(None, None, None))
             for spent in all_spent(*self._subjects.spender(stored.subject), decode(stored.payload))
         ]

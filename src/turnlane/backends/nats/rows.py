@@ -32,7 +32,7 @@ from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
-from turnlane.model.usage import Account, Spent, Usage
+from turnlane.model.usage import Account, Tally, Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 DEAD_AT_ONCE_MAX = 200
@@ -91,7 +91,7 @@ class NatsRows:
         self._changes: dict[str, Change] = {}
         self._values: dict[str, Any] = {}
         self._holds: dict[str, int] | None = None
-        self._spent: dict[Account, Spent] = {}
+        self._spent = Tally()
         self.origins: dict[tuple[str, str], int] = {}
         self.moved: dict[tuple[str, str], tuple[str, int]] = {}
         self.units: list[Unit] = []
@@ -418,10 +418,11 @@ class NatsRows:
         self._values[self._shelf.subjects.person(*person.place)] = PERSON.pack(person)
 
     def spend(self, account: Account, usage: Usage) -> None:
-        self._spent[account] = self._spent.get(account, Spent(account)).and_also(usage)
+        self._spent.add(account, usage)
 
     def _gather_spent(self) -> None:
-        for account, spent in self._spent.items():
+        for spent in self._spent.spent():
+            account = spent.account
             subject = self._shelf.subjects.spent(account.day, account.channel, account.user)
             known = self._known_value(subject) or {}
             name = f"{account.agent}\n{account.model}"

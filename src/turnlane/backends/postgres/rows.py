@@ -168,8 +168,7 @@ class PostgresRows(SqlRows):
         self._check_rates()
         self._gather_sessions()
         self._gather_lanes()
-        if self._spent:
-            self._gather_spent()
+        self._gather_spent()
         if noted:
             self._writes["insert_journal"].append((self.now, to_text(noted)))
             if self._notifies is not None:

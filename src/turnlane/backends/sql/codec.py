@@ -456,9 +456,7 @@ def person_from(row: Row) -> Person:
 
 
 def spent_row(spent: Spent) -> Row:
-    account = spent.account
-    who = (account.day, account.channel, account.user, account.agent, account.model)
-    return (*who, spent.turns, *usage_columns(spent.usage))
+    return (*spent.account, spent.turns, *usage_columns(spent.usage))
 
 
 def spent_from(row: Row) -> Spent:

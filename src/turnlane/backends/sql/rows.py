@@ -20,7 +20,7 @@ from turnlane.model.person import Person
 from turnlane.model.policy import Policy, Queue
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.session import Session
-from turnlane.model.usage import Account, Spent, Usage
+from turnlane.model.usage import Account, Tally, Usage
 from turnlane.model.view import AttemptView, DeliveryView, TurnView
 
 
@@ -54,7 +54,7 @@ class SqlRows:
         self._queues: dict[int, Queue] = {}
         self._due_here: defaultdict[Queue, list[StoredLane]] = defaultdict(list)
         """Lanes that became due in this very transaction."""
-        self._spent: dict[Account, Spent] = {}
+        self._spent = Tally()
         self._settlements: list[tuple[MessageOutcome, int, int, int]] = []
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
 
@@ -391,11 +391,11 @@ class SqlRows:
         self._execute(self._sql["amend_turn"], (lane.id, turn.number, turn.outcome))
 
     def spend(self, account: Account, usage: Usage) -> None:
-        self._spent[account] = self._spent.get(account, Spent(account)).and_also(usage)
+        self._spent.add(account, usage)
 
     def _gather_spent(self) -> None:
-        """In one order everywhere, so that no two processes wait for each other."""
-        self._writes["spend"] = [codec.spent_row(spent) for _, spent in sorted(self._spent.items())]
+        if rows := [codec.spent_row(spent) for spent in self._spent.spent()]:
+            self._writes["spend"] = rows
 
     def person(self, channel: str, user: str) -> Person | None:
         row = self._execute(self._sql["person"], (channel, user)).fetchone()
@@ -523,8 +523,7 @@ class SqlRows:
     def flush(self, noted: Sequence[Noted]) -> None:
         """Write everything: one statement, prepared once, for each kind of change."""
         self._write_lanes()
-        if self._spent:
-            self._gather_spent()
+        self._gather_spent()
         for name, rows in self._writes.items():
             self._write(name, rows)
         self._write("settle_messages", self._settlements)

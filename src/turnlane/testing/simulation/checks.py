@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from itertools import chain
 
 from turnlane.backends.base import Backend
@@ -237,7 +237,7 @@ async def check_dead_letters(oracle: Oracle, backend: Backend) -> None:
 
 async def check_spent(oracle: Oracle, backend: Backend) -> None:
     """Whatever was reused, begun anew, lost or taken over: each answered turn is paid once, and none is forgotten."""
-    shown = {astuple(spent.account): (spent.turns, spent.usage) for spent in await backend.spent()}
+    shown = {spent.account: (spent.turns, spent.usage) for spent in await backend.spent()}
     require_same(shown, oracle.spent, "what was spent is the sum of the answered turns")
 
 
