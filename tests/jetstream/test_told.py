@@ -96,7 +96,7 @@ async def test_whoever_watches_reads_nothing_that_a_hint_has_told(
 
 @pytest.mark.parametrize(
     ("fates", "kept_max"),
-    [("lost", 2000), ("late", 2000), ("bare", 2000), ("", 12), ("lost late bare", 12)],
+    [("lost", 20_000), ("late", 20_000), ("bare", 20_000), ("", 40), ("lost late bare", 40)],
     ids=["lost", "late and in another order", "without the facts", "little is kept", "all of it"],
 )
 async def test_what_is_told_is_what_is_stored_whatever_becomes_of_hints(
@@ -153,3 +153,21 @@ def test_nothing_is_kept_once_nobody_has_asked_for_a_while() -> None:
     assert not kept.is_kept(now=tail.WATCHED_SECONDS)
 
     assert kept.following(4, until=9) is None
+
+
+def test_what_is_kept_is_bounded_by_facts_and_lanes_however_many_a_group_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "KEPT_MAX", 10)
+    kept = Tail()
+    kept.watched(now=0.0, heard_to=0)
+    for seq in range(1, 6):
+        kept.add(Told(seq, 0, ["fact"] * 2, {}))
+    assert kept.following(1, until=9) is not None
+
+    kept.add(Told(6, 0, ["fact"], {"a": [], "b": []}))
+
+    assert kept.following(4, until=9) is None
+    assert kept.following(5, until=9) == [Told(5, 0, ["fact"] * 2, {}), Told(6, 0, ["fact"], {"a": [], "b": []})]
+    kept.add(Told(7, 0, ["fact"] * 11, {}))
+    assert kept.following(7, until=9) == [Told(7, 0, ["fact"] * 11, {})]
+    kept.add(Told(8, 0, ["fact"] * 11, {}))
+    assert kept.following(8, until=9) is None, "too much by itself"
