@@ -101,6 +101,7 @@ class Policies:
         return digest
 
 
+KINDS = tuple(Kind)
 _LANE_NAMES = [each.name for each in fields(Lane) if each.name not in ("kind", "key", "policy", "runs_under", "rare")]
 _LANE_DEFAULTS = [each.default for each in fields(Lane) if each.name in _LANE_NAMES]
 _lane_values = attrgetter(*_LANE_NAMES)
@@ -122,14 +123,14 @@ def lane_to(lane: Lane, policies: Policies) -> list[Any]:
 
 def lane_from(packed: Sequence[Any], key: str, policies: Policies) -> Lane:
     kind, digest, under, rare, *values = packed
-    lane = Lane(Kind(kind), key, policies.policy(digest))
+    lane = Lane(KINDS[kind], key, policies.policy(digest))
     for name, value in zip(_LANE_NAMES, values, strict=False):
         setattr(lane, name, value)
     if under is not None:
         lane.runs_under = policies.policy(under)
     if rare is not None:
         lane.rare = msgspec.convert(rare, Rare)
-    lane.aside = tuple((first, last) for first, last in lane.aside)
+    lane.aside = tuple((first, last) for first, last in lane.aside) if lane.aside else ()
     return lane
 
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from turnlane.backends.nats.codec import Policies, decode, lane_from, text_of, token
+from turnlane.backends.nats.codec import KINDS, Policies, decode, lane_from, text_of, token
 from turnlane.backends.nats.conversation import ROWS_KEPT_MAX, Conversation
 from turnlane.backends.nats.link import Stored
 from turnlane.backends.rows import WorkerRow
@@ -23,7 +23,6 @@ VALUES_MAX = 10_000
 FORGOTTEN = "forgotten"
 """Before which times ids of messages, and events, are as if they had never been."""
 
-KINDS = tuple(Kind)
 Place = tuple[Kind, str]
 Due = tuple[int, int, str]
 """When, and which conversation: that which was heard of first, if several are due at one moment."""
