@@ -77,7 +77,6 @@ class Transaction(Scheduling, TakingOver, Asking):
     def __init__(self, rows: Rows, now: int, limits: Limits = NO_LIMITS) -> None:
         super().__init__(rows, now)
         self._limits = limits
-        self._today = day_of(now)
         self._serving = Serving(rows, now, limits, self.noted)
 
     # Workers
@@ -414,8 +413,8 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if reply.usage != NO_USAGE:
-            channel, user = channel_of(lane.key), lane.runs_as[1]
-            self._rows.spend(Account(self._today, channel, user, lease.policy.agent, reply.model or ""), reply.usage)
+            who = (channel_of(lane.key), lane.runs_as[1], lease.policy.agent, reply.model or "")
+            self._rows.spend(Account(day_of(self._now), *who), reply.usage)
 
     def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:
         """To the machine of whoever ran the turn."""
