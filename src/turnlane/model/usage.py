@@ -42,7 +42,8 @@ class Usage:
 
 
 NO_USAGE = Usage()
-_amounts = attrgetter(*[each.name for each in fields(Usage)])
+amounts = attrgetter(*[each.name for each in fields(Usage)])
+"""Of a usage, in their order."""
 
 
 @value
@@ -99,7 +100,7 @@ class Tally:
     def spent(self) -> Iterator[Spent]:
         """In one order everywhere, so that no two processes wait for each other."""
         for account, used in sorted(self._used.items(), key=itemgetter(0)):
-            yield Spent(account, len(used), Usage(*map(sum, zip(*map(_amounts, used), strict=True))))
+            yield Spent(account, len(used), Usage(*map(sum, zip(*map(amounts, used), strict=True))))
 
 
 @value

@@ -19,7 +19,7 @@ from turnlane.model.person import Person
 from turnlane.model.policy import Policy
 from turnlane.model.question import QuestionView
 from turnlane.model.session import Session
-from turnlane.model.usage import Account, Spent, Usage
+from turnlane.model.usage import Account, Spent, Usage, amounts
 from turnlane.model.view import AttemptView, TurnView
 
 T = TypeVar("T")
@@ -137,11 +137,8 @@ def lane_from(packed: Sequence[Any], key: str, policies: Policies) -> Lane:
 NOTHING_SPENT = (0,) * (1 + len(fields(Usage)))
 
 
-_used = attrgetter(*[each.name for each in fields(Usage)])
-
-
 def spent_to(spent: Spent) -> tuple[int, ...]:
-    return (spent.turns, *_used(spent.usage))
+    return (spent.turns, *amounts(spent.usage))
 
 
 def spent_from(account: Account, packed: Sequence[int]) -> Spent:
