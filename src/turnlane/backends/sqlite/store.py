@@ -10,6 +10,7 @@ from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows, queues_in_file
 from turnlane.backends.sqlite import file
+from turnlane.backends.sqlite.log import Log
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.clock import Clock
 from turnlane.model.lane import Kind
@@ -24,10 +25,15 @@ class BelievedOfFile(Believed):
 
     _version = UNREAD
 
+    def __init__(self, connection: sqlite3.Connection, log: Log, idle_after_ms: int) -> None:
+        super().__init__(connection, SQL, idle_after_ms)
+        self._log = log
+
     def check(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         self.is_alone = self._version in {version, UNREAD}
         if version != self._version:
+            self._log.note_written()
             self.doubted |= self.lanes
             self.forget_what_changes()
             self._version = version
@@ -44,17 +50,20 @@ class SqliteStore:
         self._lock = file.FileLock(location.path)
         self.connection = file.connect(location)
         self._policies = Policies(self.connection, SQL)
-        self.believed: Believed = BelievedOfFile(self.connection, SQL, idle_after_ms)
+        self._log = Log(self.connection, location)
+        self.believed: Believed = BelievedOfFile(self.connection, self._log, idle_after_ms)
 
     def now(self) -> int:
         return self._clock.now()
 
     @contextmanager
     def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqlRows]:
+        self._log.check()
         with self._lock.taken(before_waiting):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 self.believed.check()
+                written = self.connection.total_changes
                 yield SqlRows(self.connection, SQL, self._policies, self.believed, self.now())
                 self.connection.execute("COMMIT")
             except BaseException:  # nothing of it may stay, whatever happened; it is raised again
@@ -63,6 +72,9 @@ class SqliteStore:
                 self._policies.forget_numbers()
                 self.believed.clear()
                 raise
+        if self.connection.total_changes != written:
+            self._log.note_written()
+        self._log.sync()
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The file is asked only for what is not known."""
@@ -77,4 +89,5 @@ class SqliteStore:
 
     def close(self) -> None:
         self.connection.close()
+        self._log.close()
         self._lock.close()

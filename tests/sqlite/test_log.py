@@ -1,0 +1,160 @@
+"""Nobody is told before the disk has it, and no process waits for another one's disk."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, closing
+from errno import EIO
+from pathlib import Path
+
+import pytest
+from tests.sqlite.arrivals import arrival
+
+from turnlane.backends.sqlite import SqliteBackend, log
+from turnlane.errors import BackendUnavailable
+from turnlane.model.lane import Kind
+from turnlane.testing.doubles import VirtualClock
+
+PATIENCE = 10
+TERM_MS = 60_000
+
+
+@pytest.fixture
+async def two(path: Path, clock: VirtualClock) -> AsyncIterator[tuple[SqliteBackend, SqliteBackend]]:
+    """Two backends on one file, as two processes have it, with real syncs."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(2):
+            backend = SqliteBackend(f"sqlite:///{path}", clock)
+            await backend.open()
+            stack.push_async_callback(backend.close)
+            opened.append(backend)
+        yield opened[0], opened[1]
+
+
+class SlowDisk:
+    """Holds one sync, the next one when it is told to, until it may go on; the others are as they are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._holds_next = False
+        self._is_syncing, self._may_end = threading.Event(), threading.Event()
+        self.syncs = 0
+        self._real = log._sync
+        monkeypatch.setattr(log, "_sync", self._sync)
+
+    def _sync(self, file: int) -> None:
+        self.syncs += 1
+        if self._holds_next:
+            self._holds_next = False
+            self._is_syncing.set()
+            assert self._may_end.wait(PATIENCE)
+        self._real(file)
+
+    def hold_the_next(self) -> None:
+        self._holds_next = True
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._is_syncing.wait, PATIENCE)
+
+    def go_on(self) -> None:
+        self._may_end.set()
+
+
+@pytest.fixture
+def disk(two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+    assert two
+    disk = SlowDisk(monkeypatch)
+    yield disk
+    disk.go_on()
+
+
+async def test_a_process_writes_while_another_one_waits_for_the_disk_and_is_not_told(
+    two: tuple[SqliteBackend, SqliteBackend], disk: SlowDisk
+) -> None:
+    here, there = two
+    await there.join("there", TERM_MS)
+    disk.hold_the_next()
+    slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
+    await disk.reached()
+    async with asyncio.timeout(PATIENCE):
+        await there.accept([arrival("bob", "m-2")])
+    assert not slow.done()
+    disk.go_on()
+    [accepted] = await slow
+    assert accepted.verdict == "accepted"
+
+
+async def test_who_writes_nothing_is_told_after_what_it_read_is_durable(
+    two: tuple[SqliteBackend, SqliteBackend], disk: SlowDisk
+) -> None:
+    """It read what another process has written, and that one may still wait for the disk."""
+    here, there = two
+    await there.join("there", TERM_MS)
+    disk.hold_the_next()
+    slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
+    await disk.reached()
+    before = disk.syncs
+    assert await there.claim("there", Kind.OUT) == []
+    assert disk.syncs == before + 1
+    disk.go_on()
+    await slow
+
+
+async def test_what_was_told_is_in_what_a_power_failure_leaves(
+    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    real = log._sync
+
+    def sync(file: int) -> None:
+        real(file)
+        left.mkdir(exist_ok=True)
+        for name in (path.name, f"{path.name}-wal"):
+            shutil.copy(path.with_name(name), left / name)
+
+    monkeypatch.setattr(log, "_sync", sync)
+    backend = SqliteBackend(f"sqlite:///{path}", clock)
+    await backend.open()
+    for number in range(20):
+        await asyncio.gather(*(backend.accept([arrival(f"user-{user}", f"{number}-{user}")]) for user in range(3)))
+        with closing(sqlite3.connect(left / path.name)) as survivor:
+            assert survivor.execute("SELECT count(*) FROM message").fetchone() == (3 * (number + 1),)
+    await backend.close()
+
+
+async def test_where_nobody_wrote_anything_the_disk_is_left_alone(
+    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = two
+    await here.join("here", TERM_MS)
+    synced: list[int] = []
+    monkeypatch.setattr(log, "_sync", synced.append)
+    assert await here.claim("here", Kind.OUT) == []
+    assert synced == []
+
+
+async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
+    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed sync the system may have dropped what it failed with, and calls the next one a success."""
+    backend = SqliteBackend(f"sqlite:///{path}", clock)
+    await backend.open()
+    with monkeypatch.context() as broken:
+
+        def fail(_: int) -> None:
+            raise OSError(EIO, "Input/output error")
+
+        broken.setattr(log, "_sync", fail)
+        with pytest.raises(BackendUnavailable, match="check the disk, then start again"):
+            await backend.accept([arrival("alice", "m-1")])
+    with pytest.raises(BackendUnavailable, match="check the disk, then start again"):
+        await backend.accept([arrival("alice", "m-2")])
+    await backend.close()
+    await backend.open()
+    [again, new] = await backend.accept([arrival("alice", "m-1"), arrival("alice", "m-2")])
+    assert (again.verdict, new.verdict) == ("duplicate", "accepted")
+    await backend.close()
