@@ -21,6 +21,7 @@ from turnlane.testing.doubles import VirtualClock
 
 PATIENCE = 10
 TERM_MS = 60_000
+FULL = 2
 
 
 @pytest.fixture
@@ -33,6 +34,8 @@ async def two(path: Path, clock: VirtualClock) -> AsyncIterator[tuple[SqliteBack
             await backend.open()
             stack.push_async_callback(backend.close)
             opened.append(backend)
+        for number in range(4):  # they hear of each other
+            await opened[number % 2].join(f"{number}", TERM_MS)
         yield opened[0], opened[1]
 
 
@@ -76,7 +79,6 @@ async def test_a_process_writes_while_another_one_waits_for_the_disk_and_is_not_
     two: tuple[SqliteBackend, SqliteBackend], disk: SlowDisk
 ) -> None:
     here, there = two
-    await there.join("there", TERM_MS)
     disk.hold_the_next()
     slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
     await disk.reached()
@@ -93,56 +95,68 @@ async def test_who_writes_nothing_is_told_after_what_it_read_is_durable(
 ) -> None:
     """It read what another process has written, and that one may still wait for the disk."""
     here, there = two
-    await there.join("there", TERM_MS)
     disk.hold_the_next()
     slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
     await disk.reached()
     before = disk.syncs
-    assert await there.claim("there", Kind.OUT) == []
+    assert await there.claim("1", Kind.OUT) == []
     assert disk.syncs == before + 1
     disk.go_on()
     await slow
 
 
 async def test_what_was_told_is_in_what_a_power_failure_leaves(
-    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two: tuple[SqliteBackend, SqliteBackend], path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     left = tmp_path / "left"
+    left.mkdir()
     real = log._sync
 
     def sync(file: int) -> None:
         real(file)
-        left.mkdir(exist_ok=True)
         for name in (path.name, f"{path.name}-wal"):
             shutil.copy(path.with_name(name), left / name)
 
     monkeypatch.setattr(log, "_sync", sync)
-    backend = SqliteBackend(f"sqlite:///{path}", clock)
-    await backend.open()
     for number in range(20):
-        await asyncio.gather(*(backend.accept([arrival(f"user-{user}", f"{number}-{user}")]) for user in range(3)))
+        store = two[number % 2]
+        await asyncio.gather(*(store.accept([arrival(f"user-{user}", f"{number}-{user}")]) for user in range(3)))
         with closing(sqlite3.connect(left / path.name)) as survivor:
             assert survivor.execute("SELECT count(*) FROM message").fetchone() == (3 * (number + 1),)
-    await backend.close()
+
+
+async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: tuple[SqliteBackend, SqliteBackend]) -> None:
+    here, there = two
+
+    def synced_within_commits() -> bool:
+        [mode] = here._store.connection.execute("PRAGMA synchronous").fetchone()
+        return bool(mode == FULL)
+
+    assert not synced_within_commits()
+    for number in range(log.ALONE_TRANSACTIONS + 1):  # the first one still hears of the other
+        await here.accept([arrival("alice", f"m-{number}")])
+    assert synced_within_commits()
+    await there.accept([arrival("bob", "b-1")])
+    await here.accept([arrival("alice", "m-last")])
+    assert not synced_within_commits()
 
 
 async def test_where_nobody_wrote_anything_the_disk_is_left_alone(
     two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, _ = two
-    await here.join("here", TERM_MS)
+    await here.claim("0", Kind.OUT)
     synced: list[int] = []
     monkeypatch.setattr(log, "_sync", synced.append)
-    assert await here.claim("here", Kind.OUT) == []
+    assert await here.claim("0", Kind.OUT) == []
     assert synced == []
 
 
 async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
-    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed sync the system may have dropped what it failed with, and calls the next one a success."""
-    backend = SqliteBackend(f"sqlite:///{path}", clock)
-    await backend.open()
+    here, _ = two
     with monkeypatch.context() as broken:
 
         def fail(_: int) -> None:
@@ -150,11 +164,10 @@ async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
 
         broken.setattr(log, "_sync", fail)
         with pytest.raises(BackendUnavailable, match="check the disk, then start again"):
-            await backend.accept([arrival("alice", "m-1")])
+            await here.accept([arrival("alice", "m-1")])
     with pytest.raises(BackendUnavailable, match="check the disk, then start again"):
-        await backend.accept([arrival("alice", "m-2")])
-    await backend.close()
-    await backend.open()
-    [again, new] = await backend.accept([arrival("alice", "m-1"), arrival("alice", "m-2")])
+        await here.accept([arrival("alice", "m-2")])
+    await here.close()
+    await here.open()
+    [again, new] = await here.accept([arrival("alice", "m-1"), arrival("alice", "m-2")])
     assert (again.verdict, new.verdict) == ("duplicate", "accepted")
-    await backend.close()

@@ -1,8 +1,10 @@
-"""The file's log, made durable after the lock is let go: the next process writes while this one waits for the disk.
+"""When the file's log is made durable. While several processes write, it is synced after the lock is let go.
 
-With `synchronous = FULL` SQLite syncs within each commit, so every process waits for the disk of all others. Here a
-commit is only written, the lock is let go, and whoever waits for the commit is told once the log was synced. What
-another process builds on it comes later in the same log, so nothing can be durable before what it depends on.
+With `synchronous = FULL` SQLite syncs within each commit, so every process waits for the disk of all others. If there
+are others, a commit is only written, the lock is let go, and who waits for the commit is told once the log was synced.
+What another process builds on it comes later in the same log, so nothing can be durable before what it depends on.
+
+A process that is alone leaves it to SQLite: one call, in which the event loop goes on.
 """
 
 from __future__ import annotations
@@ -19,36 +21,55 @@ if sys.platform == "darwin":
 else:
     _sync = os.fdatasync
 
+ALONE_TRANSACTIONS = 100
+"""After so many without anybody else's in between, a process is alone."""
+
 
 class Log:
-    """Of the one connection that writes, which from now on syncs by itself only what keeps the file whole (NORMAL)."""
+    """Of the one connection that writes."""
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
+        self._connection = connection
         self._path = location.path
-        self._by_hand = location.synchronous == "full"
-        self._is_behind = True
+        self._is_wanted = location.synchronous == "full"
+        self._by_hand = False
+        self._is_behind = self._is_wanted
+        """Something was written that may not be durable yet: no answer that may rest on it is told."""
+        self._alone_for = ALONE_TRANSACTIONS
         self._file: int | None = None
         self._failure: OSError | None = None
-        if self._by_hand:
-            connection.execute("PRAGMA synchronous = NORMAL")
 
-    def note_written(self) -> None:
-        """By this process or another one: an answer that rests on it may not be told before it is durable."""
-        self._is_behind = True
+    def others_wrote(self) -> None:
+        self._is_behind = self._is_wanted
+        self._alone_for = 0
+
+    def committed(self) -> None:
+        """This process wrote something. With it, SQLite has synced all before it, unless that is done by hand."""
+        self._is_behind = self._by_hand
 
     def sync(self) -> None:
-        """After this, all that any process has committed so far survives a power failure."""
-        if not (self._is_behind and self._by_hand):
-            return
-        try:
-            if self._file is None:
-                # As long as the connection has the log open, nobody replaces it.
-                self._file = os.open(f"{self._path}-wal", os.O_RDONLY)
-            _sync(self._file)
-        except OSError as error:
-            self._failure = error
-            self.check()
-        self._is_behind = False
+        """Outside of the lock. After it, all that any process had committed survives a power failure."""
+        if self._is_behind:
+            try:
+                self._sync_file()
+            except OSError as error:
+                self._failure = error
+                self.check()
+            self._is_behind = False
+        self._alone_for += 1
+        self._sync_by_hand(self._is_wanted and self._alone_for <= ALONE_TRANSACTIONS)
+
+    def _sync_file(self) -> None:
+        if self._file is None:
+            # As long as the connection has the log open, nobody replaces it.
+            self._file = os.open(f"{self._path}-wal", os.O_RDONLY)
+        _sync(self._file)
+
+    def _sync_by_hand(self, by_hand: bool) -> None:
+        if by_hand is not self._by_hand:
+            self._by_hand = by_hand
+            # NORMAL still syncs what keeps the file whole. (A script is compiled anew, which is when a pragma may work.)
+            self._connection.executescript(f"PRAGMA synchronous = {'NORMAL' if by_hand else 'FULL'}")
 
     def check(self) -> None:
         """A system that failed to sync forgets what it failed with: a later success would say nothing."""

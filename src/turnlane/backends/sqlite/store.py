@@ -32,8 +32,9 @@ class BelievedOfFile(Believed):
     def check(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         self.is_alone = self._version in {version, UNREAD}
+        if not self.is_alone:
+            self._log.others_wrote()
         if version != self._version:
-            self._log.note_written()
             self.doubted |= self.lanes
             self.forget_what_changes()
             self._version = version
@@ -73,7 +74,7 @@ class SqliteStore:
                 self.believed.clear()
                 raise
         if self.connection.total_changes != written:
-            self._log.note_written()
+            self._log.committed()
         self._log.sync()
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
