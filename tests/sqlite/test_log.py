@@ -22,6 +22,8 @@ from turnlane.testing.doubles import VirtualClock
 PATIENCE = 10
 TERM_MS = 60_000
 FULL = 2
+HEADER_BYTES = 32
+"""Of the log, before its first frame."""
 
 
 @pytest.fixture
@@ -139,6 +141,40 @@ async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: tuple[SqliteBac
     await there.accept([arrival("bob", "b-1")])
     await here.accept([arrival("alice", "m-last")])
     assert not synced_within_commits()
+
+
+async def test_a_log_that_was_made_longer_is_read_to_its_end_and_no_further(
+    path: Path, clock: VirtualClock, tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    backend = SqliteBackend(f"sqlite:///{path}", clock)
+    await backend.open()
+    sizes = set()
+    for number in range(30):
+        await backend.accept([arrival("alice", f"m-{number}", "x" * 50_000)])
+        for name in (path.name, f"{path.name}-wal"):
+            shutil.copy(path.with_name(name), left / name)
+        sizes.add((left / f"{path.name}-wal").stat().st_size)
+        with closing(sqlite3.connect(left / path.name)) as survivor:
+            assert survivor.execute("SELECT count(*) FROM message").fetchone() == (number + 1,)
+            assert survivor.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    await backend.close()
+    assert len(sizes) < 5  # most commits found room
+
+
+async def test_a_log_is_not_made_longer_than_sqlite_will_ever_need(
+    path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LONG_ENOUGH_BYTES", 2 * log.AHEAD_BYTES)
+    backend = SqliteBackend(f"sqlite:///{path}", clock)
+    await backend.open()
+    for number in range(80):
+        await backend.accept([arrival("alice", f"m-{number}", "x" * 50_000)])
+    size = path.with_name(f"{path.name}-wal").stat().st_size
+    await backend.close()
+    assert size > 2 * log.AHEAD_BYTES
+    assert (size - HEADER_BYTES) % log.FRAME_BYTES == 0  # nothing but what SQLite wrote
 
 
 async def test_where_nobody_wrote_anything_the_disk_is_left_alone(
