@@ -1,7 +1,7 @@
 """This checkout against another one: the same work of both in turn, and how fast this one is over that one.
 
 python benchmarks/compare.py ../before --rounds 9            # the bursts
-python benchmarks/compare.py ../before --rounds 5 --others   # the other workloads
+python benchmarks/compare.py ../before --rounds 9 --others   # the other workloads
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 HERE = Path(__file__).resolve().parents[1]
 BURSTS = ("collect,100", "queue,100", "collect,5", "queue,5")
 """Busy policy and slots."""
 
 OTHERS = {
-    "idle.start": "p50_ms",
-    "idle.commit": "p50_ms",
-    "backlog": "turns_per_second_large",
-    "slow": "makespan_seconds",
-    "follow_up": "p50_ms",
-    "processes.2.total": "messages_per_second",
-    "processes.4.total": "messages_per_second",
+    "W2": {"idle.start": "p50_ms", "idle.commit": "p50_ms"},
+    "W3": {"backlog": "turns_per_second_large"},
+    "W4": {"slow": "makespan_seconds"},
+    "W6": {"follow_up": "p50_ms"},
+    "W7": {"processes.2.total": "messages_per_second", "processes.4.total": "messages_per_second"},
 }
-"""By the name of the figure: the part of its detail that is compared."""
+"""By workload, and by the name of its figure: the part of its detail that is compared."""
 
 BURST = """
 import sys, tempfile
@@ -56,15 +58,27 @@ def messages_a_second(checkout: Path, burst: str) -> float:
     return float(done.stdout)
 
 
-def details(checkout: Path) -> dict[str, float]:
-    """Of the other workloads, one round."""
+def details(checkout: Path, workload: str) -> dict[str, float]:
+    """One round of a workload."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     bench = "from turnlane.cli.main import main; main()"
-    asked = ["bench", "--only", "W2,W3,W4,W6,W7", "--rounds", "1", "--json"]
+    asked = ["bench", "--only", workload, "--rounds", "1", "--json"]
     # Its exit code says whether what must be reached was; here only the difference counts.
     done = subprocess.run([sys.executable, "-c", bench, *asked], env=environment, capture_output=True, check=False)
     figures = {each["name"]: each["detail"] for each in json.loads(done.stdout)["figures"]}
-    return {name: figures[name][part] for name, part in OTHERS.items()}
+    return {name: figures[name][part] for name, part in OTHERS[workload].items()}
+
+
+def in_turn(measure: Callable[[Path], T], other: Path, rounds: int) -> list[tuple[T, T]]:
+    """Of both, right after one another, each of them first every other time: (here, there)."""
+    pairs = []
+    for number in range(rounds):
+        if number % 2:
+            there = measure(other)
+            pairs.append((measure(HERE), there))
+        else:
+            pairs.append((measure(HERE), measure(other)))
+    return pairs
 
 
 def main() -> None:
@@ -81,27 +95,29 @@ def main() -> None:
 
 def compare_bursts(other: Path, rounds: int) -> None:
     for burst in BURSTS:
-        there, here = [], []
-        for _ in range(rounds):
-            there.append(messages_a_second(other, burst))
-            here.append(messages_a_second(HERE, burst))
-        report(burst, here, there, "messages/s", faster=statistics.median(here) / statistics.median(there))
+        report(
+            burst,
+            in_turn(lambda checkout, burst=burst: messages_a_second(checkout, burst), other, rounds),
+            "messages/s",
+        )
 
 
 def compare_others(other: Path, rounds: int) -> None:
-    pairs = [(details(HERE), details(other)) for _ in range(rounds)]
-    for name, part in OTHERS.items():
-        here, there = [pair[0][name] for pair in pairs], [pair[1][name] for pair in pairs]
-        ratio = statistics.median(here) / statistics.median(there)
-        more_is_better = part.startswith(("turns", "messages"))
-        report(name, here, there, part, faster=ratio if more_is_better else 1 / ratio)
+    for workload, parts in OTHERS.items():
+        pairs = in_turn(lambda checkout, workload=workload: details(checkout, workload), other, rounds)
+        for name, part in parts.items():
+            report(name, [(here[name], there[name]) for here, there in pairs], part)
 
 
-def report(name: str, here: list[float], there: list[float], unit: str, *, faster: float) -> None:
+def report(name: str, pairs: list[tuple[float, float]], unit: str) -> None:
+    """The median of how much faster each was than its neighbour: a slow quarter of an hour is slow for both."""
+    more_is_better = unit.startswith(("turns", "messages"))
+    faster = statistics.median(here / there if more_is_better else there / here for here, there in pairs)
+    here, there = zip(*pairs, strict=True)
     print(f"{name:17} {faster:.3f} ({_range(here)} over {_range(there)} {unit})", flush=True)
 
 
-def _range(figures: list[float]) -> str:
+def _range(figures: Sequence[float]) -> str:
     return f"{min(figures):.4g} to {max(figures):.4g}"
 
 
