@@ -6,14 +6,11 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
-import pytest
 from tests.contention import USERS, contend
 from tests.sqlite.arrivals import arrival
 from tests.sqlite.conftest import Opens
 
-from turnlane.backends.sql import codec
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
@@ -151,58 +148,3 @@ async def test_a_session_is_whole_when_its_lane_goes_on_in_the_transaction_that_
             lease = committed.next
             assert lease.session is not None
             assert lease.session.turns == turns + 1
-
-
-async def test_a_lane_that_the_other_left_alone_is_not_made_anew(opens: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row is read again, and is as it was."""
-    here, there = await opens(), await opens()
-    await here.accept([arrival("alice", "m-1")])
-    await there.accept([arrival("bob", "m-2")])
-    made = Mock(side_effect=codec.lane_from)
-    monkeypatch.setattr(codec, "lane_from", made)
-
-    await here.accept([arrival("alice", "m-3"), arrival("bob", "m-4")])
-
-    assert [call.args[0][2] for call in made.call_args_list] == ["desk/bob"]
-
-
-@pytest.mark.parametrize("verb", ["accept", "pause", "claim"])
-async def test_whatever_the_other_did_to_a_lane_is_seen_by_who_remembers_it(opens: Opens, verb: str) -> None:
-    here, there = await opens(), await opens()
-    await here.join("here", TERM_MS)
-    await there.join("there", TERM_MS)
-    await here.accept([arrival("alice", "m-1")])
-    if verb == "accept":
-        await there.accept([arrival("alice", "m-2")])
-    elif verb == "pause":
-        await there.pause("desk/alice")
-    else:
-        await there.claim("there", Kind.TURN)
-
-    [accepted] = await here.accept([arrival("alice", "m-3")])
-    claimed = await here.claim("here", Kind.TURN)
-
-    assert accepted.seq == (3 if verb == "accept" else 2)
-    assert len(claimed) == (1 if verb == "accept" else 0)
-
-
-async def test_a_session_that_the_other_gave_to_another_lane_is_seen_though_the_row_of_the_lane_is_as_it_was(
-    opens: Opens,
-) -> None:
-    here, there = await opens(), await opens()
-    await here.join("here", TERM_MS)
-    await there.join("there", TERM_MS)
-    await here.accept([arrival("alice", "m-1")])
-    [alice] = await here.claim("here", Kind.TURN)
-    await here.commit(alice, Replied(Reply(None, session="one for both")))
-    await here.accept([arrival("alice", "m-2")])
-    await here.pause("desk/alice")
-    await there.accept([arrival("bob", "m-3")])
-    [bob] = await there.claim("there", Kind.TURN)
-    await there.commit(bob, Replied(Reply(None, session="one for both")))
-    await there.accept([arrival("bob", "m-4")])
-    await there.claim("there", Kind.TURN)
-
-    await here.resume("desk/alice")
-
-    assert await here.claim("here", Kind.TURN) == [], "they take turns"

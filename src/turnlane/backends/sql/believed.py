@@ -38,8 +38,6 @@ class Believed:
         self._idle_after_ms = idle_after_ms
         self._sweep_at = 0
         self.lanes: dict[Place, StoredLane] = {}
-        self.doubted: dict[Place, StoredLane] = {}
-        """Somebody else may have changed these: each is to be looked at again before it is believed."""
         self.messages: dict[tuple[int, int], Message] = {}
         """By lane and place: those that wait for their turn."""
         self.workers: dict[str, WorkerRow | None] = {}
@@ -54,7 +52,6 @@ class Believed:
     def clear(self) -> None:
         """A transaction was undone: nothing that it told may be believed."""
         self.forget_what_changes()
-        self.doubted.clear()
         self.messages.clear()
 
     def forget_what_changes(self) -> None:
@@ -75,16 +72,14 @@ class Believed:
 
     def sweep(self, now: int) -> None:
         """An idle conversation costs nothing: what was not used for a while goes."""
-        for lanes in (self.lanes, self.doubted):
-            if len(lanes) > LANES_MAX:
-                lanes.clear()
+        if len(self.lanes) > LANES_MAX:
+            self.lanes.clear()
         if len(self.messages) > MESSAGES_MAX:
             self.messages.clear()
         old = now - self._idle_after_ms
         self.messages = {place: message for place, message in self.messages.items() if message.accepted_at > old}
-        for lanes in (self.lanes, self.doubted):
-            for place in [place for place, lane in lanes.items() if lane.used_at <= old]:
-                del lanes[place]
+        for place in [place for place, lane in self.lanes.items() if lane.used_at <= old]:
+            del self.lanes[place]
         self._sweep_at = now + self._idle_after_ms // 4
 
     def holds(self) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 import msgspec
 
@@ -53,8 +52,6 @@ class StoredLane(Lane):
     """Agents whose session here is another lane's too."""
     steady: Row = ()
     """What seldom changes, as it is in the file."""
-    columns: Row = ()
-    """The same, as its row has it."""
     used_at: int = 0
     """When this process last touched it."""
     version: int = 0
@@ -119,8 +116,6 @@ class Policies:
 
 
 KINDS = tuple(Kind)
-MOVING, STEADY = slice(3, 14), slice(14, 21)
-"""Of a lane's row: what nearly every transition changes, and what seldom changes."""
 
 
 def lane_from(row: Row, policies: Policies) -> StoredLane:
@@ -157,28 +152,7 @@ def lane_from(row: Row, policies: Policies) -> StoredLane:
         id_,
     )
     lane.steady = steady_part(lane)
-    lane.columns = row[STEADY]
     return lane
-
-
-_moving_part = attrgetter(
-    "next_seq",
-    "done_seq",
-    "claim_seq",
-    "number",
-    "attempt",
-    "first_at",
-    "ready_at",
-    "due_at",
-    "owner",
-    "epoch",
-    "claimed_at",
-)
-
-
-def is_as(lane: StoredLane, row: Row) -> bool:
-    """Whether the lane, as it was last read or written here, is what the row says."""
-    return lane.columns == row[STEADY] and _moving_part(lane) == row[MOVING]
 
 
 def moving_columns(lane: StoredLane) -> Row:

@@ -88,18 +88,10 @@ class SqlRows:
             place = (codec.KINDS[row[1]], row[2])
             lane = self._lanes.get(place)
             if lane is None:
-                lane = self._believed.lanes.get(place) or self._as_before(place, row) or self._lane_from(row)
+                lane = self._believed.lanes.get(place) or self._lane_from(row)
                 self._lanes[place] = lane
             lanes.append(lane)
         return lanes
-
-    def _as_before(self, place: tuple[Kind, str], row: Row) -> StoredLane | None:
-        """The lane that was believed before somebody else wrote, if they left its row as it was."""
-        lane = self._believed.doubted.pop(place, None)
-        if lane is None or not codec.is_as(lane, row):
-            return None
-        lane.sessions, lane.shared = None, frozenset()  # of these its row says nothing
-        return lane
 
     def _lane_from(self, row: Row) -> StoredLane:
         return codec.lane_from(row, self._policies)
@@ -534,16 +526,15 @@ class SqlRows:
         self._execute(self._sql["insert_journal"], (self.now, facts))
 
     def _write_lanes(self) -> None:
-        added = [codec.new_lane_row(lane, self._policies) for lane in self._added]
-        for lane, row in zip(self._added, added, strict=True):
-            lane.steady, lane.columns = codec.steady_part(lane), row[codec.STEADY]
+        for lane in self._added:
+            lane.steady = codec.steady_part(lane)
             self._changed.pop(lane.id, None)
-        self._write("insert_lane", added)
+        self._write("insert_lane", [codec.new_lane_row(lane, self._policies) for lane in self._added])
         for lane in self._changed.values():
             steady = codec.steady_part(lane)
             if steady != lane.steady:
-                lane.steady, lane.columns = steady, codec.steady_columns(lane, self._policies)
-                self._writes["set_lane"].append((*lane.columns, lane.id))
+                lane.steady = steady
+                self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
         self._write("move_lane", [codec.moving_columns(lane) for lane in self._changed.values()])
 
     def forget(self, what: str, keys: Sequence[Row]) -> None:

@@ -35,7 +35,6 @@ class BelievedOfFile(Believed):
         if not self.is_alone:
             self._log.others_wrote()
         if version != self._version:
-            self.doubted |= self.lanes
             self.forget_what_changes()
             self._version = version
 
