@@ -268,9 +268,11 @@ class Lane:
     @property
     def runs_as(self) -> tuple[Queue, str]:
         """Of a lane that is held: the queue and the user that it was claimed for."""
-        if self.runs_under is None:
-            return self.policy.queue, self.user
-        return self.runs_under.queue, self.runs_for
+        return (self.runs_under or self.policy).queue, self.runs_for_whom
+
+    @property
+    def runs_for_whom(self) -> str:
+        return self.user if self.runs_under is None else self.runs_for
 
     def arrive_settled(self) -> int:
         """A message that has its outcome at once: it gets its place, and waits for nothing."""
