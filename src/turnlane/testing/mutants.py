@@ -575,7 +575,7 @@ MUTANTS = (
     # What is spent
     Mutant("who is put off again and again is told each time", f"{TRANSACTION}._tell_once", "lane.rare.told <", "0 <"),
     Mutant("who was put off waits on in a new session", f"{LANE}.renew", "self.hurry(now)", "pass"),
-    Mutant("a turn is paid by whoever spoke last", f"{TRANSACTION}._spend", "lane.runs_as[1]", "lane.user"),
+    Mutant("a turn is paid by whoever spoke last", f"{TRANSACTION}._spend", "lane.runs_for_whom", "lane.user"),
     Mutant("only the dear model is paid for", f"{TRANSACTION}._spend", 'reply.model or ""', '"large"'),
     Mutant("the next agent pays for the last one", f"{TRANSACTION}._spend", "lease.policy.agent", "lane.policy.agent"),
     Mutant("a turn counts for another day", f"{TRANSACTION}._spend", "day_of(self._now)", "day_of(self._now) + 1"),
