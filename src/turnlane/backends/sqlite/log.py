@@ -67,7 +67,7 @@ class Log:
             self._is_behind = False
         self._alone_for += 1
         self._sync_by_hand(self._is_wanted and self._alone_for <= ALONE_TRANSACTIONS)
-        if self._is_wanted and not self._by_hand:
+        if self._is_wanted and not self._by_hand and self._bytes < LONG_ENOUGH_BYTES:
             with suppress(OSError):  # a full disk: SQLite will say so if it matters
                 self._stay_ahead(self._opened())
 
