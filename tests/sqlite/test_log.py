@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, closing
-from errno import EIO
+from errno import EIO, EMFILE
 from pathlib import Path
 
 import pytest
@@ -127,6 +127,26 @@ async def test_what_was_told_is_in_what_a_power_failure_leaves(
             assert survivor.execute("SELECT count(*) FROM message").fetchone() == (3 * (number + 1),)
 
 
+async def test_the_log_is_found_by_a_link_and_after_the_process_went_to_another_folder(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "store.db")
+    monkeypatch.chdir(tmp_path)
+    async with AsyncExitStack() as stack:
+        stores = []
+        for _ in range(2):
+            backend = SqliteBackend("sqlite:///link.db", clock)
+            await backend.open()
+            stack.push_async_callback(backend.close)
+            stores.append(backend)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        for number in range(6):
+            [accepted] = await stores[number % 2].accept([arrival("alice", f"m-{number}")])
+            assert accepted.verdict == "accepted"
+
+
 async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: tuple[SqliteBackend, SqliteBackend]) -> None:
     here, there = two
 
@@ -207,3 +227,23 @@ async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
     await here.open()
     [again, new] = await here.accept([arrival("alice", "m-1"), arrival("alice", "m-2")])
     assert (again.verdict, new.verdict) == ("duplicate", "accepted")
+
+
+async def test_a_log_that_cannot_be_opened_just_now_is_tried_again(
+    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was said of what is on the disk, so the next sync will do for both."""
+    here, there = two
+    await there.join("another", TERM_MS)
+    assert await here.claim("0", Kind.TURN) == []
+    here._store._log.close()
+    with monkeypatch.context() as broken:
+
+        def refuse(*_: object) -> int:
+            raise OSError(EMFILE, "Too many open files")
+
+        broken.setattr("turnlane.backends.sqlite.log.os.open", refuse)
+        with pytest.raises(BackendUnavailable, match="how many files"):
+            await here.accept([arrival("alice", "m-1")])
+    [lease] = await here.claim("0", Kind.TURN)
+    assert [message.origin_id for message in lease.messages] == ["m-1"]

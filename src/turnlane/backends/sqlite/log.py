@@ -39,6 +39,8 @@ class Log:
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
         self._path = location.path
+        [_, _, real_path] = connection.execute("PRAGMA database_list").fetchone()
+        self._log_path = f"{real_path}-wal"
         self._is_wanted = location.synchronous == "full"
         self._by_hand = False
         self._is_behind = self._is_wanted
@@ -59,11 +61,7 @@ class Log:
     def sync(self) -> None:
         """Outside of the lock. After it, all that any process had committed survives a power failure."""
         if self._is_behind:
-            try:
-                _sync(self._opened())
-            except OSError as error:
-                self._failure = error
-                self.check()
+            self._sync_now()
             self._is_behind = False
         self._alone_for += 1
         self._sync_by_hand(self._is_wanted and self._alone_for <= ALONE_TRANSACTIONS)
@@ -71,10 +69,22 @@ class Log:
             with suppress(OSError):  # a full disk: SQLite will say so if it matters
                 self._stay_ahead(self._opened())
 
+    def _sync_now(self) -> None:
+        try:
+            file = self._opened()
+        except OSError as error:
+            advice = "look at how many files the process may open"
+            raise BackendUnavailable(f"{self._path}: its log cannot be opened; {advice} ({error})") from error
+        try:
+            _sync(file)
+        except OSError as error:
+            self._failure = error
+            self.check()
+
     def _opened(self) -> int:
         if self._file is None:
             # As long as the connection has the log open, nobody replaces it.
-            self._file = os.open(f"{self._path}-wal", os.O_RDWR | os.O_APPEND)
+            self._file = os.open(self._log_path, os.O_RDWR | os.O_APPEND)
         return self._file
 
     def _stay_ahead(self, file: int) -> None:
@@ -99,3 +109,4 @@ class Log:
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
+            self._file = None

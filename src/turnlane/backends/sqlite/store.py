@@ -13,6 +13,7 @@ from turnlane.backends.sqlite import file
 from turnlane.backends.sqlite.log import Log
 from turnlane.backends.sqlite.queries import SQL
 from turnlane.clock import Clock
+from turnlane.errors import BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Queue
 
@@ -74,7 +75,11 @@ class SqliteStore:
                 raise
         if self.connection.total_changes != written:
             self._log.committed()
-        self._log.sync()
+        try:
+            self._log.sync()
+        except BackendUnavailable:  # it stays, though nobody is told: what was believed before is not so any more
+            self.believed.clear()
+            raise
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The file is asked only for what is not known."""
