@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GROUP_CALLS_MAX = 1000
 """So that one group's transaction, and with it everybody's latency, stays short."""
 
-HALVED_FROM_CALLS = 64
+HALVED_FROM_CALLS = 32
 """From so many calls under way on, a group takes half of them. Below that a second commit costs more than it wins."""
 
 HALF_CALLS_MAX = 100
