@@ -90,7 +90,7 @@ class Log:
     def _stay_ahead(self, file: int) -> None:
         """Zeros are no frame, and are appended: whatever another process writes meanwhile is before or over them."""
         now = os.fstat(file).st_size
-        if self._bytes < now < LONG_ENOUGH_BYTES:
+        if now > self._bytes:
             now += os.write(file, bytes(AHEAD_BYTES))
         self._bytes = now
 
