@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,11 +74,9 @@ def in_turn(measure: Callable[[Path], T], other: Path, rounds: int) -> list[tupl
     """Of both, right after one another, each of them first every other time: (here, there)."""
     pairs = []
     for number in range(rounds):
-        if number % 2:
-            there = measure(other)
-            pairs.append((measure(HERE), there))
-        else:
-            pairs.append((measure(HERE), measure(other)))
+        order = (other, HERE) if number % 2 else (HERE, other)
+        figures = {checkout: measure(checkout) for checkout in order}
+        pairs.append((figures[HERE], figures[other]))
     return pairs
 
 
@@ -95,16 +94,12 @@ def main() -> None:
 
 def compare_bursts(other: Path, rounds: int) -> None:
     for burst in BURSTS:
-        report(
-            burst,
-            in_turn(lambda checkout, burst=burst: messages_a_second(checkout, burst), other, rounds),
-            "messages/s",
-        )
+        report(burst, in_turn(partial(messages_a_second, burst=burst), other, rounds), "messages/s")
 
 
 def compare_others(other: Path, rounds: int) -> None:
     for workload, parts in OTHERS.items():
-        pairs = in_turn(lambda checkout, workload=workload: details(checkout, workload), other, rounds)
+        pairs = in_turn(partial(details, workload=workload), other, rounds)
         for name, part in parts.items():
             report(name, [(here[name], there[name]) for here, there in pairs], part)
 

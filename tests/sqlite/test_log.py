@@ -6,10 +6,11 @@ import asyncio
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from errno import EIO, EMFILE
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from tests.sqlite.arrivals import arrival
@@ -19,6 +20,8 @@ from turnlane.errors import BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.testing.doubles import VirtualClock
 
+T = TypeVar("T")
+
 PATIENCE = 10
 TERM_MS = 60_000
 FULL = 2
@@ -26,23 +29,54 @@ HEADER_BYTES = 32
 """Of the log, before its first frame."""
 
 
-@pytest.fixture
-async def two(path: Path, clock: VirtualClock) -> AsyncIterator[tuple[SqliteBackend, SqliteBackend]]:
-    """Two backends on one file, as two processes have it, with real syncs."""
+Two = tuple[SqliteBackend, SqliteBackend]
+
+
+@asynccontextmanager
+async def two_on(url: str, clock: VirtualClock) -> AsyncIterator[Two]:
+    here, there = SqliteBackend(url, clock), SqliteBackend(url, clock)
     async with AsyncExitStack() as stack:
-        opened = []
-        for _ in range(2):
-            backend = SqliteBackend(f"sqlite:///{path}", clock)
+        for backend in (here, there):
             await backend.open()
             stack.push_async_callback(backend.close)
-            opened.append(backend)
+        yield here, there
+
+
+@pytest.fixture
+async def two(path: Path, clock: VirtualClock) -> AsyncIterator[Two]:
+    """Two backends on one file, as two processes have it, with real syncs."""
+    async with two_on(f"sqlite:///{path}", clock) as stores:
         for number in range(4):  # they hear of each other
-            await opened[number % 2].join(f"{number}", TERM_MS)
-        yield opened[0], opened[1]
+            await stores[number % 2].join(f"{number}", TERM_MS)
+        yield stores
+
+
+class Left:
+    """What a power failure would leave: the file and its log, as they were when they were last copied."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        folder.mkdir()
+        self._of = path
+        self.file, self.log = folder / path.name, folder / f"{path.name}-wal"
+
+    def copy(self) -> None:
+        for copy in (self.file, self.log):
+            shutil.copy(self._of.with_name(copy.name), copy)
+
+    def messages(self) -> int:
+        with closing(sqlite3.connect(self.file)) as survivor:
+            assert survivor.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            [count] = survivor.execute("SELECT count(*) FROM message").fetchone()
+            return int(count)
+
+
+@pytest.fixture
+def left(path: Path, tmp_path: Path) -> Left:
+    return Left(path, tmp_path / "left")
 
 
 class SlowDisk:
-    """Holds one sync, the next one when it is told to, until it may go on; the others are as they are."""
+    """Holds the sync of one call until it may go on; the others are as they are."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._holds_next = False
@@ -59,31 +93,28 @@ class SlowDisk:
             assert self._may_end.wait(PATIENCE)
         self._real(file)
 
-    def hold_the_next(self) -> None:
+    async def holds(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """The call, which has written and waits for the disk."""
         self._holds_next = True
-
-    async def reached(self) -> None:
+        slow = asyncio.create_task(call)
         assert await asyncio.to_thread(self._is_syncing.wait, PATIENCE)
+        return slow
 
     def go_on(self) -> None:
         self._may_end.set()
 
 
 @pytest.fixture
-def disk(two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+def disk(two: Two, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
     assert two
     disk = SlowDisk(monkeypatch)
     yield disk
     disk.go_on()
 
 
-async def test_a_process_writes_while_another_one_waits_for_the_disk_and_is_not_told(
-    two: tuple[SqliteBackend, SqliteBackend], disk: SlowDisk
-) -> None:
+async def test_a_process_writes_while_another_one_waits_for_the_disk_and_is_not_told(two: Two, disk: SlowDisk) -> None:
     here, there = two
-    disk.hold_the_next()
-    slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
-    await disk.reached()
+    slow = await disk.holds(here.accept([arrival("alice", "m-1")]))
     async with asyncio.timeout(PATIENCE):
         await there.accept([arrival("bob", "m-2")])
     assert not slow.done()
@@ -92,14 +123,10 @@ async def test_a_process_writes_while_another_one_waits_for_the_disk_and_is_not_
     assert accepted.verdict == "accepted"
 
 
-async def test_who_writes_nothing_is_told_after_what_it_read_is_durable(
-    two: tuple[SqliteBackend, SqliteBackend], disk: SlowDisk
-) -> None:
+async def test_who_writes_nothing_is_told_after_what_it_read_is_durable(two: Two, disk: SlowDisk) -> None:
     """It read what another process has written, and that one may still wait for the disk."""
     here, there = two
-    disk.hold_the_next()
-    slow = asyncio.create_task(here.accept([arrival("alice", "m-1")]))
-    await disk.reached()
+    slow = await disk.holds(here.accept([arrival("alice", "m-1")]))
     before = disk.syncs
     assert await there.claim("1", Kind.OUT) == []
     assert disk.syncs == before + 1
@@ -108,23 +135,19 @@ async def test_who_writes_nothing_is_told_after_what_it_read_is_durable(
 
 
 async def test_what_was_told_is_in_what_a_power_failure_leaves(
-    two: tuple[SqliteBackend, SqliteBackend], path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two: Two, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = tmp_path / "left"
-    left.mkdir()
     real = log._sync
 
     def sync(file: int) -> None:
         real(file)
-        for name in (path.name, f"{path.name}-wal"):
-            shutil.copy(path.with_name(name), left / name)
+        left.copy()
 
     monkeypatch.setattr(log, "_sync", sync)
     for number in range(20):
         store = two[number % 2]
         await asyncio.gather(*(store.accept([arrival(f"user-{user}", f"{number}-{user}")]) for user in range(3)))
-        with closing(sqlite3.connect(left / path.name)) as survivor:
-            assert survivor.execute("SELECT count(*) FROM message").fetchone() == (3 * (number + 1),)
+        assert left.messages() == 3 * (number + 1)
 
 
 async def test_the_log_is_found_by_a_link_and_after_the_process_went_to_another_folder(
@@ -134,20 +157,14 @@ async def test_the_log_is_found_by_a_link_and_after_the_process_went_to_another_
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "store.db")
     monkeypatch.chdir(tmp_path)
-    async with AsyncExitStack() as stack:
-        stores = []
-        for _ in range(2):
-            backend = SqliteBackend("sqlite:///link.db", clock)
-            await backend.open()
-            stack.push_async_callback(backend.close)
-            stores.append(backend)
+    async with two_on("sqlite:///link.db", clock) as stores:
         monkeypatch.chdir(tmp_path / "elsewhere")
         for number in range(6):
             [accepted] = await stores[number % 2].accept([arrival("alice", f"m-{number}")])
             assert accepted.verdict == "accepted"
 
 
-async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: tuple[SqliteBackend, SqliteBackend]) -> None:
+async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: Two) -> None:
     here, there = two
 
     def synced_within_commits() -> bool:
@@ -164,21 +181,16 @@ async def test_who_is_alone_again_leaves_it_to_sqlite_again(two: tuple[SqliteBac
 
 
 async def test_a_log_that_was_made_longer_is_read_to_its_end_and_no_further(
-    path: Path, clock: VirtualClock, tmp_path: Path
+    path: Path, clock: VirtualClock, left: Left
 ) -> None:
-    left = tmp_path / "left"
-    left.mkdir()
     backend = SqliteBackend(f"sqlite:///{path}", clock)
     await backend.open()
     sizes = set()
     for number in range(30):
         await backend.accept([arrival("alice", f"m-{number}", "x" * 50_000)])
-        for name in (path.name, f"{path.name}-wal"):
-            shutil.copy(path.with_name(name), left / name)
-        sizes.add((left / f"{path.name}-wal").stat().st_size)
-        with closing(sqlite3.connect(left / path.name)) as survivor:
-            assert survivor.execute("SELECT count(*) FROM message").fetchone() == (number + 1,)
-            assert survivor.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        left.copy()
+        sizes.add(left.log.stat().st_size)
+        assert left.messages() == number + 1
     await backend.close()
     assert len(sizes) < 5  # most commits found room
 
@@ -197,9 +209,7 @@ async def test_a_log_is_not_made_longer_than_sqlite_will_ever_need(
     assert (size - HEADER_BYTES) % log.FRAME_BYTES == 0  # nothing but what SQLite wrote
 
 
-async def test_where_nobody_wrote_anything_the_disk_is_left_alone(
-    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_nobody_wrote_anything_the_disk_is_left_alone(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     here, _ = two
     await here.claim("0", Kind.OUT)
     synced: list[int] = []
@@ -209,7 +219,7 @@ async def test_where_nobody_wrote_anything_the_disk_is_left_alone(
 
 
 async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
-    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
+    two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed sync the system may have dropped what it failed with, and calls the next one a success."""
     here, _ = two
@@ -229,9 +239,7 @@ async def test_a_disk_that_fails_is_not_believed_again_before_a_new_start(
     assert (again.verdict, new.verdict) == ("duplicate", "accepted")
 
 
-async def test_a_log_that_cannot_be_opened_just_now_is_tried_again(
-    two: tuple[SqliteBackend, SqliteBackend], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_that_cannot_be_opened_just_now_is_tried_again(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was said of what is on the disk, so the next sync will do for both."""
     here, there = two
     await there.join("another", TERM_MS)

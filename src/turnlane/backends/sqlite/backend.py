@@ -23,7 +23,7 @@ from turnlane.errors import BackendRefused, BackendUnavailable
 
 
 class SqliteBackend(SqlBackend):
-    """WAL, `synchronous=FULL`, one writing thread with group commit, any number of processes on the file."""
+    """WAL, synced before anybody is told; one writing thread with group commit; any number of processes on the file."""
 
     def __init__(self, url: str, clock: Clock, idle_after_ms: int = 60_000) -> None:
         super().__init__(url, clock)
