@@ -152,6 +152,18 @@ def test_what_is_not_running_can_be_ended_twice_and_what_hardly_runs_can_be_kill
         assert one.sql("SELECT 1") == "1"
 
 
+@pytest.mark.parametrize("lock", ["data/postmaster.pid", ".s.PGSQL.{port}.lock"])
+def test_one_killed_before_it_wrote_who_holds_a_lock_starts_again(lock: str) -> None:
+    with Postgres({"fsync": "off"}) as one:
+        one.stop()
+        one.launch()
+        one.freeze()
+        (one.folder / lock.format(port=one.port)).write_bytes(b"")
+        one.kill()
+        one.start()
+        assert one.sql("SELECT 1") == "1"
+
+
 @pytest.mark.parametrize("last", [Postgres.stop, Postgres.kill, Postgres.freeze, Postgres.thaw])
 def test_nothing_is_left_of_it(last: Callable[[Postgres], None]) -> None:
     before = shared_memory()

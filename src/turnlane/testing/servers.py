@@ -313,6 +313,7 @@ class Postgres(Server):
         if not _comes_true(lambda: children.isdisjoint(pid for pid, _ in _living())):
             self._fail("left processes that do not die")
         self._free_shared_memory()
+        self._remove_unwritten_locks()
 
     def freeze(self) -> None:
         super().freeze()
@@ -368,6 +369,13 @@ class Postgres(Server):
         with suppress(FileNotFoundError, IndexError):  # it did not live long enough to have one
             segment = (self._data / "postmaster.pid").read_text().splitlines()[6].split()[1]
             ctypes.CDLL(None).shmctl(int(segment), 0, None)  # 0: IPC_RMID
+
+    def _remove_unwritten_locks(self) -> None:
+        """Remove what one leaves that dies between making a lock file and writing its name: no other would start."""
+        for lock in (self._data / "postmaster.pid", self.folder / f".s.PGSQL.{self.port}.lock"):
+            with suppress(FileNotFoundError):
+                if lock.stat().st_size == 0:
+                    lock.unlink()
 
     def _drop_root(self) -> None:
         """Postgres refuses to run as root, so it runs as somebody who may do nothing else."""
