@@ -5,6 +5,9 @@ stays here, and the first group (or moment) that makes a lane ready serves it, i
 
 When many calls are under way, two groups of them alternate: the event loop works on the answers of one while the other
 is being made durable, which needs no Python. If they all went in one group, each side would wait for the other.
+
+When few are, whoever runs turns is told first, and whoever sends while the next group is being made durable: the next
+turns wait for their agents, and nothing for the senders.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendError, BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
-from turnlane.model.lane import TICK, Kind
+from turnlane.model.lane import OUT, TICK, Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 
@@ -38,6 +41,9 @@ HALVED_FROM_CALLS = 32
 
 HALF_CALLS_MAX = 100
 """Of such a half, so that the other one is not told late."""
+
+HEARD_SECONDS_MAX = 0.001
+"""How long those who were told are waited for, to call again. An event loop that takes longer has other things to do."""
 
 CONFLICTS_MAX = 10
 """How often a group is tried that others got in the way of."""
@@ -68,6 +74,8 @@ class Call:
     """Turns the verb's answer into the caller's, once leases have been handed out."""
     waits: Taker | None = None
     """A claim that stays here until it is served."""
+    sends: bool = False
+    """By somebody who sends, and so can be told a little later."""
 
 
 class Poke:
@@ -82,9 +90,15 @@ class Group:
     """What came of one transaction, to be told on the event loop."""
 
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
+    to_senders: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
+    """Answers, too."""
     failures: list[tuple[asyncio.Future[Any], Exception]] = field(default_factory=list)
     noted: Sequence[Noted] = ()
     at: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.answers) + len(self.to_senders)
 
 
 Report = Callable[[Group], None]
@@ -206,7 +220,7 @@ class Writer:
                 group = self._perform(calls)
                 self._tell_untold()
                 if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty():
-                    self._tell(group)
+                    self._tell_senders_last(group)
                 else:
                     self._untold = group
                 self._rest()
@@ -233,7 +247,7 @@ class Writer:
 
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""
-        under_way = 1 + self._calls.qsize() + (len(self._untold.answers) if self._untold is not None else 0)
+        under_way = 1 + self._calls.qsize() + (self._untold.size if self._untold is not None else 0)
         if under_way < HALVED_FROM_CALLS or not self._store.believed.is_alone:
             return GROUP_CALLS_MAX
         return min(HALF_CALLS_MAX, (under_way + 1) // 2)
@@ -313,6 +327,7 @@ class Writer:
         for call in calls:
             part = self._perform([call])
             whole.answers += part.answers
+            whole.to_senders += part.to_senders
             whole.failures += part.failures
             whole.noted = [*whole.noted, *part.noted]
             whole.at = part.at
@@ -362,7 +377,8 @@ class Writer:
             if call.waits is not None and not call.waits.leases and not call.waits.lost:
                 self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
             else:
-                group.answers.append((call.future, call.finish(answer) if call.finish else answer))
+                answers = group.to_senders if call.sends else group.answers
+                answers.append((call.future, call.finish(answer) if call.finish else answer))
         self._serve_the_waiting(group, invited)
         return group
 
@@ -389,8 +405,8 @@ class Writer:
     def _serve_the_waiting(self, group: Group, takers: Sequence[Taker]) -> None:
         for taker in takers:
             futures = self._waiting[taker.worker, taker.kind]
-            for lease in taker.leases:
-                group.answers.append((futures.popleft(), [lease]))
+            answers = group.to_senders if taker.kind is OUT else group.answers
+            answers += [(futures.popleft(), [lease]) for lease in taker.leases]
             if taker.lost:
                 lost = WorkerLost(f"worker {taker.worker} is not live; join under a new id")
                 group.failures += [(future, lost) for future in futures]
@@ -412,3 +428,26 @@ class Writer:
     def _tell(self, group: Group) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, group)
+
+    def _tell_senders_last(self, group: Group) -> None:
+        """If whoever is told first calls at once, the senders are told while that is being made durable."""
+        if not group.answers or not group.to_senders:
+            return self._tell(group)
+        self._untold = Group(to_senders=group.to_senders)
+        group.to_senders = []
+        self._tell_and_listen(group)
+        if self._calls.empty():
+            self._tell_untold()
+
+    def _tell_and_listen(self, group: Group) -> None:
+        """Until those who were told have gone as far as they get by themselves."""
+        listening = threading.Lock()
+        listening.acquire()
+
+        def report() -> None:
+            self._report(group)
+            self._loop.call_soon(listening.release)  # after those whom the report woke
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(report)
+            listening.acquire(timeout=HEARD_SECONDS_MAX)
