@@ -144,7 +144,7 @@ class PostgresRows(SqlRows):
     def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
         """Whoever has begun with its handle just now, and took no lock, is waited for."""
         self._execute(self._sql["know_handle"], (agent, session.handle))
-        super()._begin_session(lane, agent, session)
+        self._begin_session_now(lane, agent, session)
 
     def _gather_sessions(self) -> None:
         for (lane, agent), (session, begins) in self._sessions.items():

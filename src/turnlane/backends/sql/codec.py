@@ -215,6 +215,19 @@ def busy_from(row: Row, policies: Policies) -> Busy:
     return Busy(key, epoch, waiting, policies.policy(policy).on_busy, claim_seq == done_seq, has_asked)
 
 
+ORDINARY = (0, None, False, False)
+"""As `failures`, `retry_at`, `paused` and `parked` nearly always are where a lane is new."""
+
+
+def is_ordinary(lane: StoredLane) -> bool:
+    return (lane.failures, lane.retry_at, lane.paused, lane.parked) == ORDINARY
+
+
+def ordinary_lane_row(lane: StoredLane, policies: Policies) -> Row:
+    number, _, _, _, _, queue, more = steady_columns(lane, policies)
+    return (lane.id, int(lane.kind), lane.key, *moving_columns(lane)[:-1], number, queue, more)
+
+
 def new_lane_row(lane: StoredLane, policies: Policies) -> Row:
     return (lane.id, lane.kind, lane.key, *moving_columns(lane)[:-1], *steady_columns(lane, policies))
 
@@ -405,6 +418,13 @@ def new_session_row(lane: int, agent: str, session: Session, *, shared: bool) ->
         session.machine,
         session.usage.cost,
     )
+
+
+def lone_session_row(lane: int, agent: str, session: Session) -> Row:
+    """Of one that no other lane has, on no machine alone."""
+    used = session.usage
+    tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.reasoning_tokens)
+    return (lane, agent, session.handle, session.turns, *tokens, session.updated_at, used.cost)
 
 
 def continued_session_row(lane: int, agent: str, session: Session) -> Row:

@@ -54,6 +54,8 @@ class SqlRows:
         self._queues: dict[int, Queue] = {}
         self._due_here: defaultdict[Queue, list[StoredLane]] = defaultdict(list)
         """Lanes that became due in this very transaction."""
+        self._beginning: list[tuple[StoredLane, str, Session]] = []
+        """Sessions under a handle that is new to their lane."""
         self._spent = Tally()
         self._settlements: list[tuple[MessageOutcome, int, int, int]] = []
         self._writes: defaultdict[str, list[Row]] = defaultdict(list)
@@ -417,7 +419,7 @@ class SqlRows:
         missing = {lane.id: lane for lane in lanes if lane.sessions is None}
         if not missing:
             return
-        self._write_continued_sessions()
+        self._write_sessions()
         for lane in missing.values():
             lane.sessions, lane.shared = {}, frozenset()
         for row in self._execute(self._sql["sessions_of_lanes"], (to_text(list(missing)),)):
@@ -440,16 +442,48 @@ class SqlRows:
 
     def drop_sessions(self, lane: StoredLane) -> None:
         """Written at once, after what this transaction saved of them before."""
-        self._write_continued_sessions()
+        self._write_sessions()
         self._execute(self._sql["drop_sessions"], (lane.id,))
         lane.sessions, lane.shared = {}, frozenset()
 
-    def _write_continued_sessions(self) -> None:
-        """What this transaction has gathered of them, before they are read or dropped."""
+    def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
+        self._beginning.append((lane, agent, session))
+
+    def _write_sessions(self) -> None:
+        """What this transaction has gathered of them, before they are read or dropped, or a lane waits for its twin."""
+        if self._beginning:
+            self._begin_sessions()
         self._write("continue_session", self._writes.pop("continue_session", []))
 
-    def _begin_session(self, lane: StoredLane, agent: str, session: Session) -> None:
-        """Written at once, as the next one in this transaction may be its twin."""
+    def _begin_sessions(self) -> None:
+        """Nearly all are the only ones under their handle, and bound to no machine: these are written together."""
+        beginning, self._beginning = self._beginning, []
+        had = self._handles_had(beginning) if len(beginning) > 1 else None
+        alone = []
+        for lane, agent, session in beginning:
+            handle = (agent, session.handle)
+            if had is None or handle in had or session.machine is not None:
+                self._write("begin_session", alone)
+                alone = []
+                self._begin_session_now(lane, agent, session)
+            else:
+                had.add(handle)
+                lane.shared -= {agent}
+                alone.append(codec.lone_session_row(lane.id, agent, session))
+        self._write("begin_session", alone)
+
+    def _handles_had(self, beginning: Iterable[tuple[StoredLane, str, Session]]) -> set[tuple[str, str]]:
+        """Those of them that somebody has begun with before, and their agents."""
+        by_agent: defaultdict[str, list[str]] = defaultdict(list)
+        for _, agent, session in beginning:
+            by_agent[agent].append(session.handle)
+        return {
+            (agent, handle)
+            for agent, handles in by_agent.items()
+            for [handle] in self._execute(self._sql["handles_had"], (agent, to_text(handles)))
+        }
+
+    def _begin_session_now(self, lane: StoredLane, agent: str, session: Session) -> None:
         twins = self._twins(lane, agent, session.handle)
         if lane.sessions is not None:
             lane.shared = lane.shared | {agent} if twins else lane.shared - {agent}
@@ -466,6 +500,8 @@ class SqlRows:
         return self._resolve(self._execute(self._sql["twins"], (agent, handle, lane.id)).fetchall())
 
     def session_is_busy(self, lane: StoredLane) -> bool:
+        if self._beginning:
+            self._write_sessions()
         if lane.sessions is None:
             self._read_sessions([lane])
         agent = lane.policy.agent
@@ -514,6 +550,7 @@ class SqlRows:
 
     def flush(self, noted: Sequence[Noted]) -> None:
         """Write everything: one statement, prepared once, for each kind of change."""
+        self._write_sessions()
         self._write_lanes()
         self._gather_spent()
         for name, rows in self._writes.items():
@@ -529,7 +566,9 @@ class SqlRows:
         for lane in self._added:
             lane.steady = codec.steady_part(lane)
             self._changed.pop(lane.id, None)
-        self._write("insert_lane", [codec.new_lane_row(lane, self._policies) for lane in self._added])
+            if not codec.is_ordinary(lane):
+                self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
+        self._write("insert_lane", [codec.ordinary_lane_row(lane, self._policies) for lane in self._added])
         for lane in self._changed.values():
             steady = codec.steady_part(lane)
             if steady != lane.steady:

@@ -1,5 +1,6 @@
 -- Every statement that touches rows. `-- name:` starts one; the lines below it say what it is for.
--- Where `nullif(?, -1)` stands, codec.py binds -1 for nothing: Python's driver takes as long over a None as over a column.
+-- Where `nullif(?, -1)` stands, codec.py binds -1 for nothing: Python's driver takes as long over a None, a bool or a member
+-- of an enum as over a column.
 
 -- name: lanes_by_key
 -- The lanes that a group of calls is about, in one probe each.
@@ -50,8 +51,9 @@ INSERT INTO policy (text) VALUES (?) ON CONFLICT (text) DO UPDATE SET text = exc
 SELECT coalesce(max(id), 0) FROM lane
 
 -- name: insert_lane
+-- Without failures, and neither paused nor parked.
 INSERT INTO lane VALUES (
-    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, ?, ?, ?, ?, ?, ?)
+    ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1), nullif(?, -1), ?, nullif(?, -1), ?, 0, NULL, 0, 0, ?, ?)
 
 -- name: move_lane
 UPDATE lane SET
@@ -108,6 +110,19 @@ ON CONFLICT (lane, agent) DO UPDATE SET
     output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
     reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
     machine = excluded.machine, cost = excluded.cost
+
+-- name: begin_session
+-- The same under a handle that nobody else has had.
+INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, NULL, ?)
+ON CONFLICT (lane, agent) DO UPDATE SET
+    handle = excluded.handle, turns = excluded.turns, input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+    reasoning_tokens = excluded.reasoning_tokens, updated_at = excluded.updated_at, shared = excluded.shared,
+    machine = excluded.machine, cost = excluded.cost
+
+-- name: handles_had
+-- Which of these handles sessions of the agent have begun with. Served by session_twins.
+SELECT s.handle FROM json_each(?2) AS wanted CROSS JOIN session AS s ON s.agent = ?1 AND s.handle = wanted.value
 
 -- name: continue_session
 -- The handle stays, and with it the index on it.
