@@ -459,7 +459,7 @@ class SqlRows:
         """Nearly all are the only ones under their handle, and bound to no machine: these are written together."""
         beginning, self._beginning = self._beginning, []
         had = self._handles_had(beginning) if len(beginning) > 1 else None
-        alone = []
+        alone: list[Row] = []
         for lane, agent, session in beginning:
             handle = (agent, session.handle)
             if had is None or handle in had or session.machine is not None:
