@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import AT_ONCE, arrival
 from tests.sqlite.conftest import Opens
 
+from turnlane.backends import writer
 from turnlane.backends.base import Acceptance, Arrival
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.backends.sqlite.file import FileLock
@@ -22,6 +25,7 @@ from turnlane.backends.writer import Call, Group, Writer
 from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
+from turnlane.model.lease import Lease
 from turnlane.model.turn import Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
 from turnlane.testing.doubles import VirtualClock
@@ -83,6 +87,66 @@ async def test_an_answer_does_not_wait_for_another_process(
     taken_again.__exit__(None, None, None)
     theirs.close()
     assert [acceptance.verdict for (acceptance,) in await asyncio.gather(*calls)] == ["accepted"] * 100
+
+
+@asynccontextmanager
+async def turn_run_and_sender_waiting(store: SqliteBackend) -> AsyncIterator[tuple[Lease, asyncio.Task[list[Lease]]]]:
+    """A turn whose end frees another one, and somebody who waits to send its answer."""
+    await store.join("worker", TERM_MS)
+    await store.accept([arrival("alice", "m-1"), arrival("bob", "m-2")])
+    (lease,) = await store.claim("worker", Kind.TURN)
+    sender = asyncio.create_task(store.claim("worker", Kind.OUT, wait=True))
+    await asyncio.sleep(0)
+    await store.claim("worker", Kind.OUT)  # so that the one that waits is known by now
+    yield lease, sender
+    (sent,) = await asyncio.wait_for(sender, 5)
+    assert sent.key == lease.key
+
+
+async def test_who_runs_turns_is_told_first_and_senders_while_the_next_turn_is_stored(
+    store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "HEARD_SECONDS_MAX", 5)
+    commit = Transaction.commit
+    told_meanwhile = []
+
+    def commit_and_look(transaction: Transaction, *arguments: Any) -> Any:
+        told_meanwhile.append(sender.done())
+        return commit(transaction, *arguments)
+
+    monkeypatch.setattr(Transaction, "commit", commit_and_look)
+    async with turn_run_and_sender_waiting(store) as (lease, sender):
+        first = await store.commit(lease, Replied(Reply("one")), take_next=True)
+        assert first.next is not None
+        await store.commit(first.next, Replied(Reply(None)))
+        assert told_meanwhile == [False, False]
+        assert sender.done()
+
+
+async def test_a_sender_does_not_wait_for_a_slow_agent(store: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "HEARD_SECONDS_MAX", 5)
+    async with turn_run_and_sender_waiting(store) as (lease, sender):
+        assert (await store.commit(lease, Replied(Reply("one")), take_next=True)).next is not None
+        await asyncio.wait_for(sender, 4)
+
+
+async def test_the_writer_goes_on_though_the_event_loop_is_busy(path: Path, store: SqliteBackend) -> None:
+    """Whoever is told first calls, and then does not let go of the loop: the call is stored nevertheless."""
+    async with turn_run_and_sender_waiting(store) as (lease, _):
+        await store.commit(lease, Replied(Reply("one")), take_next=True)
+        accepting = store.accept([arrival("carol", "m-3")])
+        accepting.send(None)
+        for _ in range(500):
+            time.sleep(0.01)  # noqa: ASYNC251 - that is what keeps it busy
+            if is_stored(path, "m-3"):
+                break
+        accepting.close()
+        assert is_stored(path, "m-3")
+
+
+def is_stored(path: Path, origin_id: str) -> bool:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT 1 FROM message WHERE origin_id = ?", (origin_id,)).fetchone() is not None
 
 
 async def test_half_of_many_calls_are_told_though_the_other_half_fails(

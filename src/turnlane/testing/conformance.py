@@ -1190,6 +1190,26 @@ class BackendConformance:
         assert other.session is not None
         assert other.session.handle == "one memory"
 
+    async def test_sessions_that_begin_at_the_same_time_under_one_handle_take_turns(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """CONTRACTS 20. Also with somebody who had the handle before."""
+        worker = await joined(backend, clock)
+        handles = {"site/erin": "old", "site/alice": "one", "site/bob": "one", "site/carol": "hers", "site/dave": "old"}
+        erin, *others = handles
+        await accept(backend, arrival("first of erin", erin))
+        await backend.commit(await claim_one(backend, worker), answer(session="old"))
+        await accept(backend, *(arrival(f"first of {each}", each) for each in others))
+        leases = await backend.claim(worker, Kind.TURN, most=10)
+        await asyncio.gather(*(backend.commit(lease, answer(session=handles[lease.key])) for lease in leases))
+        story = await backend.story("site/carol")
+        assert story is not None
+        assert [(session.handle, session.turns) for session in story.sessions.values()] == [("hers", 1)]
+        await accept(backend, *(arrival(f"second of {each}", each) for each in handles))
+        running = await backend.claim(worker, Kind.TURN, most=10)
+        assert sorted(handles[lease.key] for lease in running) == ["hers", "old", "one"]
+        assert all(lease.session is not None and lease.session.handle == handles[lease.key] for lease in running)
+
     async def test_one_users_state_never_reaches_anothers_turn(self, backend: Backend, clock: Clock) -> None:
         """Sessions belong to a conversation and an agent."""
         worker = await joined(backend, clock)
