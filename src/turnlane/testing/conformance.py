@@ -1210,6 +1210,37 @@ class BackendConformance:
         assert sorted(handles[lease.key] for lease in running) == ["hers", "old", "one"]
         assert all(lease.session is not None and lease.session.handle == handles[lease.key] for lease in running)
 
+    async def test_who_begins_under_anothers_handle_does_not_go_on_beside_the_other(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """CONTRACTS 20. Its next turn and the other's are handed out in the very moment in which it begins."""
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("b-1", BOB))
+        await backend.commit(await claim_one(backend, worker), answer(session="one"))
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2"))
+        committing = backend.commit(lease, answer(session="one"), take_next=True)
+        committed, _, claimed = await asyncio.gather(
+            committing, accept(backend, arrival("b-2", BOB)), backend.claim(worker, Kind.TURN, most=10)
+        )
+        assert len([*claimed, *([committed.next] if committed.next is not None else [])]) == 1
+
+    async def test_sessions_that_begin_at_the_same_time_on_one_machine_stay_there(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """D7"""
+        worker = await joined(backend, clock, "north")
+        await accept(backend, arrival("m-1"), arrival("b-1", BOB))
+        leases = await backend.claim(worker, Kind.TURN, most=2)
+        await asyncio.gather(*(backend.commit(lease, kept_here(f"of {lease.key}")) for lease in leases))
+        stories = [await backend.story(conversation) for conversation in (ALICE, BOB)]
+        sessions = [story.sessions[AT_ONCE.agent] for story in stories if story is not None]
+        assert [(session.handle, session.machine) for session in sessions] == [
+            (f"of {ALICE}", "north"),
+            (f"of {BOB}", "north"),
+        ]
+
     async def test_one_users_state_never_reaches_anothers_turn(self, backend: Backend, clock: Clock) -> None:
         """Sessions belong to a conversation and an agent."""
         worker = await joined(backend, clock)
