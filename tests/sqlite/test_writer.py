@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.sqlite.arrivals import AT_ONCE, arrival
 from tests.sqlite.conftest import Opens
 
 from turnlane.backends import writer
-from turnlane.backends.base import Acceptance, Arrival
+from turnlane.backends.base import Acceptance, Arrival, Committed
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.backends.sqlite.file import FileLock
 from turnlane.backends.transaction import Transaction
@@ -26,7 +26,7 @@ from turnlane.errors import BackendUnavailable
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
-from turnlane.model.turn import Replied, Reply, RetryLater
+from turnlane.model.turn import Delivered, Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
 from turnlane.testing.doubles import VirtualClock
 
@@ -90,58 +90,76 @@ async def test_an_answer_does_not_wait_for_another_process(
 
 
 @asynccontextmanager
-async def turn_run_and_sender_waiting(store: SqliteBackend) -> AsyncIterator[tuple[Lease, asyncio.Task[list[Lease]]]]:
-    """A turn whose end frees another one, and somebody who waits to send its answer."""
+async def turn_and_sending_over(
+    path: Path, store: SqliteBackend, then: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[asyncio.Task[Committed], asyncio.Task[Committed]]]:
+    """At the same time. Another turn follows the one that is over; `then` is what its runner does at once."""
+
+    async def run(lease: Lease) -> Committed:
+        committed = await store.commit(lease, Replied(Reply(None)), take_next=True)
+        then()
+        return committed
+
     await store.join("worker", TERM_MS)
-    await store.accept([arrival("alice", "m-1"), arrival("bob", "m-2")])
-    (lease,) = await store.claim("worker", Kind.TURN)
-    sender = asyncio.create_task(store.claim("worker", Kind.OUT, wait=True))
-    await asyncio.sleep(0)
-    await store.claim("worker", Kind.OUT)  # so that the one that waits is known by now
-    yield lease, sender
-    (sent,) = await asyncio.wait_for(sender, 5)
-    assert sent.key == lease.key
+    await store.accept([arrival("alice", "m-1"), arrival("bob", "m-2"), arrival("carol", "m-3")])
+    (alice,) = await store.claim("worker", Kind.TURN)
+    bob = (await store.commit(alice, Replied(Reply("one")), take_next=True)).next
+    assert bob is not None
+    (sending,) = await store.claim("worker", Kind.OUT)
+    async with file_taken(path, store):
+        turn = asyncio.create_task(run(bob))
+        sent = asyncio.create_task(store.commit(sending, Delivered(), take_next=True))
+        await asyncio.sleep(0)  # until both are made
+    yield turn, sent
+    assert (await asyncio.wait_for(sent, 5)).verdict == "sent"
 
 
-async def test_who_runs_turns_is_told_first_and_senders_while_the_next_turn_is_stored(
-    store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+async def test_who_has_sent_something_is_told_last_while_the_next_turn_is_stored(
+    path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "HEARD_SECONDS_MAX", 5)
     commit = Transaction.commit
-    told_meanwhile = []
+    told_before = []
 
-    def commit_and_look(transaction: Transaction, *arguments: Any) -> Any:
-        told_meanwhile.append(sender.done())
-        return commit(transaction, *arguments)
+    def commit_and_look(transaction: Transaction, lease: Lease, *arguments: Any) -> Any:
+        if lease.key == "desk/carol":
+            told_before.append(sent.done())
+        return commit(transaction, lease, *arguments)
 
     monkeypatch.setattr(Transaction, "commit", commit_and_look)
-    async with turn_run_and_sender_waiting(store) as (lease, sender):
-        first = await store.commit(lease, Replied(Reply("one")), take_next=True)
-        assert first.next is not None
-        await store.commit(first.next, Replied(Reply(None)))
-        assert told_meanwhile == [False, False]
-        assert sender.done()
+    async with turn_and_sending_over(path, store) as (turn, sent):
+        carol = (await turn).next
+        assert carol is not None
+        await store.commit(carol, Replied(Reply(None)))
+        assert told_before == [False]
+        assert sent.done()
 
 
-async def test_a_sender_does_not_wait_for_a_slow_agent(store: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_sent_something_does_not_wait_for_a_slow_agent(
+    path: Path, store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "HEARD_SECONDS_MAX", 5)
-    async with turn_run_and_sender_waiting(store) as (lease, sender):
-        assert (await store.commit(lease, Replied(Reply("one")), take_next=True)).next is not None
-        await asyncio.wait_for(sender, 4)
+    async with turn_and_sending_over(path, store) as (turn, sent):
+        assert (await turn).next is not None
+        await asyncio.wait_for(sent, 4)
 
 
 async def test_the_writer_goes_on_though_the_event_loop_is_busy(path: Path, store: SqliteBackend) -> None:
     """Whoever is told first calls, and then does not let go of the loop: the call is stored nevertheless."""
-    async with turn_run_and_sender_waiting(store) as (lease, _):
-        await store.commit(lease, Replied(Reply("one")), take_next=True)
-        accepting = store.accept([arrival("carol", "m-3")])
+    accepting = store.accept([arrival("dave", "m-4")])
+
+    def call_and_keep_busy() -> None:
         accepting.send(None)
-        for _ in range(500):
-            time.sleep(0.01)  # noqa: ASYNC251 - that is what keeps it busy
-            if is_stored(path, "m-3"):
-                break
-        accepting.close()
-        assert is_stored(path, "m-3")
+        until = time.monotonic() + 5
+        while not is_stored(path, "m-4") and time.monotonic() < until:
+            time.sleep(0.01)
+        was_stored.append(is_stored(path, "m-4"))
+
+    was_stored: list[bool] = []
+    async with turn_and_sending_over(path, store, call_and_keep_busy) as (turn, _):
+        await turn
+    accepting.close()
+    assert was_stored == [True]
 
 
 def is_stored(path: Path, origin_id: str) -> bool:

@@ -6,8 +6,8 @@ stays here, and the first group (or moment) that makes a lane ready serves it, i
 When many calls are under way, two groups of them alternate: the event loop works on the answers of one while the other
 is being made durable, which needs no Python. If they all went in one group, each side would wait for the other.
 
-When few are, whoever runs turns is told first, and whoever sends while the next group is being made durable: the next
-turns wait for their agents, and nothing for the senders.
+When few are, whoever has sent something is told last, while the next group is being made durable: it has left already,
+and nobody waits for what its sender does next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendError, BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
-from turnlane.model.lane import OUT, TICK, Kind
+from turnlane.model.lane import TICK, Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 
@@ -43,7 +43,7 @@ HALF_CALLS_MAX = 100
 """Of such a half, so that the other one is not told late."""
 
 HEARD_SECONDS_MAX = 0.001
-"""How long those who were told are waited for, to call again. An event loop that takes longer has other things to do."""
+"""How long to wait for those who were told to call again. An event loop that takes longer has other things to do."""
 
 CONFLICTS_MAX = 10
 """How often a group is tried that others got in the way of."""
@@ -74,8 +74,8 @@ class Call:
     """Turns the verb's answer into the caller's, once leases have been handed out."""
     waits: Taker | None = None
     """A claim that stays here until it is served."""
-    sends: bool = False
-    """By somebody who sends, and so can be told a little later."""
+    has_sent: bool = False
+    """By somebody who has sent something, and so can be told a little later."""
 
 
 class Poke:
@@ -91,7 +91,7 @@ class Group:
 
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
     to_senders: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
-    """Answers, too."""
+    """Answers, too, to those who have sent something."""
     failures: list[tuple[asyncio.Future[Any], Exception]] = field(default_factory=list)
     noted: Sequence[Noted] = ()
     at: int = 0
@@ -377,7 +377,7 @@ class Writer:
             if call.waits is not None and not call.waits.leases and not call.waits.lost:
                 self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
             else:
-                answers = group.to_senders if call.sends else group.answers
+                answers = group.to_senders if call.has_sent else group.answers
                 answers.append((call.future, call.finish(answer) if call.finish else answer))
         self._serve_the_waiting(group, invited)
         return group
@@ -405,8 +405,8 @@ class Writer:
     def _serve_the_waiting(self, group: Group, takers: Sequence[Taker]) -> None:
         for taker in takers:
             futures = self._waiting[taker.worker, taker.kind]
-            answers = group.to_senders if taker.kind is OUT else group.answers
-            answers += [(futures.popleft(), [lease]) for lease in taker.leases]
+            # Never told late: whoever gives up waiting meanwhile would leave behind what is to be sent.
+            group.answers += [(futures.popleft(), [lease]) for lease in taker.leases]
             if taker.lost:
                 lost = WorkerLost(f"worker {taker.worker} is not live; join under a new id")
                 group.failures += [(future, lost) for future in futures]

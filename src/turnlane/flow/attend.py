@@ -21,6 +21,9 @@ ATTEND_SECONDS = 0.1
 STEER_SECONDS_MAX = 5.0
 """An agent that does not say in time whether it takes more has not taken it: other turns wait to be looked at."""
 
+PATIENT = ("collect", "queue")
+"""With these, what is said meanwhile waits. Nearly all do, and hundreds of turns may run: that is not worth a call."""
+
 INTERRUPTED = Superseded(set_aside=False, cause="interrupted by a new message")
 ROLLED_BACK = Superseded(set_aside=True, cause="rolled back by a new message")
 OVER = Superseded(set_aside=True, cause="ended by somebody else")
@@ -56,7 +59,9 @@ class Attendant:
             busy = {(lane.conversation, lane.epoch): lane for lane in await self._backend.busy(worker)}
             for slot, lease in running:
                 # The lease was held before the store was asked. If the store does not know it, it is over.
-                await self._decide(slot, lease, busy.get((lease.key, lease.epoch)))
+                lane = busy.get((lease.key, lease.epoch))
+                if lane is None or lane.is_over or (lane.waiting and lane.on_busy not in PATIENT):
+                    await self._decide(slot, lease, lane)
         except BackendUnavailable:
             # The keeper notices, and stops what runs if it lasts.
             return
@@ -68,7 +73,7 @@ class Attendant:
             slot.abandon()
         elif lane.is_over:
             slot.end(OVER)
-        elif lane.waiting:
+        else:
             await self._make_room(slot, lease, lane)
 
     async def _make_room(self, slot: Slot, lease: Lease, lane: Busy) -> None:

@@ -207,9 +207,9 @@ class Slot:
         if self._phase in (RUNNING, CLAIMING):
             self._cancel()
 
-    def stop_if_late(self) -> None:
+    def stop_if_late(self, now: float) -> None:
         """Asked now and then. One look at all slots is much cheaper than a timer for each run."""
-        if self._phase is RUNNING and self._clock.monotonic() >= self._stop_at and self._interrupted is None:
+        if self._phase is RUNNING and now >= self._stop_at and self._interrupted is None:
             assert self.lease is not None
             self._interrupted = self._work.late(self.lease)
             self._cancel()

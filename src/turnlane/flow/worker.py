@@ -328,8 +328,9 @@ class Worker:
     async def _stop_late_runs(self) -> None:
         while True:
             await asyncio.sleep(DEADLINE_LOOK_SECONDS)
+            now = self._clock.monotonic()
             for slot in self._slots:
-                slot.stop_if_late()
+                slot.stop_if_late(now)
 
     async def _keep_house(self) -> None:
         while True:

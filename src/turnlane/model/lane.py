@@ -143,6 +143,8 @@ class Lane:
     @property
     def waiting_places(self) -> Iterator[int]:
         """Of what no batch holds, in order."""
+        if not self.aside:
+            return iter(range(self.claim_seq + 1, self.next_seq + 1))
         return outside(self.aside, self.claim_seq + 1, self.next_seq)
 
     @property
