@@ -95,13 +95,13 @@ class GroupedBackend:
         origins: Sequence[tuple[str, str]] = (),
         finish: Callable[[Any], Any] | None = None,
         waits: Taker | None = None,
-        has_sent: bool = False,
+        sends: bool = False,
     ) -> asyncio.Future[Any]:
         if self._writer is None:
             raise BackendUnavailable("the backend is not open; call open() first")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.counted.made[verb.__name__] += 1
-        self._writer.submit(Call(verb, arguments, future, lanes, origins, finish, waits, has_sent))
+        self._writer.submit(Call(verb, arguments, future, lanes, origins, finish, waits, sends))
         return future
 
     def _report(self, group: Group) -> None:
@@ -174,7 +174,7 @@ class GroupedBackend:
             taker.lanes, taker.leases = [], []  # a group that failed is performed again
             return transaction.take(taker)
 
-        future = self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None)
+        future = self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None, sends=kind is OUT)
         leases: list[Lease] = await self._unless_called_off(future)
         if taker.lost and not leases:
             raise WorkerLost(f"worker {worker} is not live; join under a new id")
@@ -183,7 +183,7 @@ class GroupedBackend:
     async def commit(self, lease: Lease, outcome: Outcome, *, take_next: bool = False) -> Committed:
         places = ((TURN, lease.key), (OUT, lease.key)) if lease.kind is TURN else ((lease.kind, lease.key),)
         future = self._call(
-            Transaction.commit, (lease, outcome, take_next), places, finish=_committed, has_sent=lease.kind is OUT
+            Transaction.commit, (lease, outcome, take_next), places, finish=_committed, sends=lease.kind is OUT
         )
         committed: Committed = await self._unless_called_off(future)
         return committed

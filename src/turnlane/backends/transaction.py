@@ -269,6 +269,10 @@ class Transaction(Scheduling, TakingOver, Asking):
     def serve(self) -> None:
         self._serving.serve()
 
+    @property
+    def starts_turns(self) -> bool:
+        return any(taker.kind is TURN and taker.leases for taker in self._serving.takers)
+
     # Commit
 
     def commit(self, lease: Lease, outcome: Outcome, take_next: bool) -> tuple[Verdict, Taker | None]:

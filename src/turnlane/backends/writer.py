@@ -6,8 +6,8 @@ stays here, and the first group (or moment) that makes a lane ready serves it, i
 When many calls are under way, two groups of them alternate: the event loop works on the answers of one while the other
 is being made durable, which needs no Python. If they all went in one group, each side would wait for the other.
 
-When few are, whoever has sent something is told last, while the next group is being made durable: it has left already,
-and nobody waits for what its sender does next.
+When few are, whoever starts a turn is told first, and whoever sends while the next group is being made durable: the
+next turns wait for their agents, and nothing for the senders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.errors import BackendError, BackendUnavailable, WorkerLost
 from turnlane.model.event import Noted
-from turnlane.model.lane import TICK, Kind
+from turnlane.model.lane import OUT, TICK, Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 
@@ -74,8 +74,8 @@ class Call:
     """Turns the verb's answer into the caller's, once leases have been handed out."""
     waits: Taker | None = None
     """A claim that stays here until it is served."""
-    has_sent: bool = False
-    """By somebody who has sent something, and so can be told a little later."""
+    sends: bool = False
+    """By somebody who sends, and so can be told a little later."""
 
 
 class Poke:
@@ -91,7 +91,8 @@ class Group:
 
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
     to_senders: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
-    """Answers, too, to those who have sent something."""
+    """Answers, too."""
+    starts_turns: bool = False
     failures: list[tuple[asyncio.Future[Any], Exception]] = field(default_factory=list)
     noted: Sequence[Noted] = ()
     at: int = 0
@@ -366,7 +367,7 @@ class Writer:
         transaction.serve()
         rows.flush(transaction.noted)
         self._touched = list(rows.changed)
-        return answers, invited, Group(noted=transaction.noted, at=rows.now)
+        return answers, invited, Group(starts_turns=transaction.starts_turns, noted=transaction.noted, at=rows.now)
 
     def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
         """The transaction is durable: only now may anybody believe it."""
@@ -377,7 +378,7 @@ class Writer:
             if call.waits is not None and not call.waits.leases and not call.waits.lost:
                 self._waiting.setdefault((call.waits.worker, call.waits.kind), deque()).append(call.future)
             else:
-                answers = group.to_senders if call.has_sent else group.answers
+                answers = group.to_senders if call.sends else group.answers
                 answers.append((call.future, call.finish(answer) if call.finish else answer))
         self._serve_the_waiting(group, invited)
         return group
@@ -405,8 +406,8 @@ class Writer:
     def _serve_the_waiting(self, group: Group, takers: Sequence[Taker]) -> None:
         for taker in takers:
             futures = self._waiting[taker.worker, taker.kind]
-            # Never told late: whoever gives up waiting meanwhile would leave behind what is to be sent.
-            group.answers += [(futures.popleft(), [lease]) for lease in taker.leases]
+            answers = group.to_senders if taker.kind is OUT else group.answers
+            answers += [(futures.popleft(), [lease]) for lease in taker.leases]
             if taker.lost:
                 lost = WorkerLost(f"worker {taker.worker} is not live; join under a new id")
                 group.failures += [(future, lost) for future in futures]
@@ -431,7 +432,8 @@ class Writer:
 
     def _tell_senders_last(self, group: Group) -> None:
         """If whoever is told first calls at once, the senders are told while that is being made durable."""
-        if not group.answers or not group.to_senders:
+        if not group.starts_turns or not group.to_senders:
+            # Whoever runs the last turns of a worker that drains must not be heard before whoever sends their answers.
             return self._tell(group)
         self._untold = Group(to_senders=group.to_senders)
         group.to_senders = []
