@@ -373,6 +373,7 @@ async def test_a_long_answer_arrives_whole_and_in_order_through_a_storm_of_refus
             await whapi_posts(process, in_chat(said))
         else:
             await wati_posts(process, {"waId": NUMBER, "id": said, "text": said})
+        await outside.until(lambda: len(outside.calls) > 0)  # else both may be one turn
     to = CHAT if platform == "whapi" else NUMBER
     await service.until(lambda: any("next answer" in each for each in service.texts(to)), within=90)
     await site.all_settled()

@@ -31,6 +31,8 @@ SETTLED_AGAIN: Line = ("two", "settled", "d1")
         (BEGUN, ("one", "lost", "d1"), AGAIN, SETTLED_AGAIN),
         # Stopped in the window; the other one settles it, and the first one is fenced when it goes on.
         (BEGUN, CRASHED, AGAIN, SETTLED_AGAIN, ("one", "lost", "d1")),
+        # Stopped in the window, but nobody could bury it meanwhile: it sends again itself.
+        (BEGUN, CRASHED, ("one", "lost", "d1"), BEGUN, SETTLED),
         # Another delivery of the same process was in its own window.
         (("one", "begins", "d2"), BEGUN, SETTLED, CRASHED, ("two", "begins", "d2"), ("two", "settled", "d2")),
     ],
@@ -47,7 +49,8 @@ def test_a_repeat_that_nobody_could_avoid_is_excused(lines: tuple[Line, ...]) ->
         ((BEGUN, SETTLED, AGAIN), "it was settled"),
         ((BEGUN, CRASHED, SETTLED, AGAIN), "it was settled"),
         ((BEGUN, AGAIN), "nothing had cut it off"),
-        ((BEGUN, ("one", "begins", "d1")), "nothing had cut it off"),
+        ((BEGUN, BEGUN), "nothing had cut it off"),
+        ((BEGUN, CRASHED, BEGUN, SETTLED, BEGUN), "it was settled"),
         ((BEGUN, ("two", "crashes", None), AGAIN), "nothing had cut it off"),
         ((BEGUN, ("one", "lost", "d2"), AGAIN), "nothing had cut it off"),
         # Stopped before the send, it did not look at its lease again.

@@ -67,11 +67,16 @@ def sendings(notes: Iterable[Note]) -> list[Sending]:
         if note.what == "begins" and note.delivery is not None:
             begun.append(Sending(note.delivery, note.life))
             continue
-        for sending in begun:
-            if sending.life == note.life and note.delivery in (None, sending.delivery) and not sending.settled:
-                sending.settled = note.what == "settled"
-                sending.cut = sending.cut or note.what in ("lost", "crashes")
+        for sending in _meant_by(note, begun):
+            sending.settled = note.what == "settled"
+            sending.cut = sending.cut or note.what in ("lost", "crashes")
     return begun
+
+
+def _meant_by(note: Note, begun: Sequence[Sending]) -> Sequence[Sending]:
+    """A crash cuts off all that is not settled. Else it is about the last sending: an earlier one may have been cut."""
+    mine = [sending for sending in begun if sending.life == note.life and not sending.settled]
+    return mine if note.delivery is None else [each for each in mine if each.delivery == note.delivery][-1:]
 
 
 def avoidable_repeats(notes: Sequence[Note], arrived: Sequence[str]) -> list[str]:
