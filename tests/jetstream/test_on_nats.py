@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from nats import connect
+from tests.certificates import certificate_in
 from tests.contention import accepted
 from tests.http.conftest import eventually
 from tests.sqlite.arrivals import arrival
@@ -336,13 +336,7 @@ async def test_a_user_and_a_password_stand_in_the_url_and_in_no_error(with_a_pas
 
 @pytest.fixture
 def with_tls(tmp_path: Path) -> Iterator[tuple[Nats, Path]]:
-    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
-    try:
-        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
+    certificate, key = certificate_in(tmp_path)
     tls = f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n'
     with Nats(config=tls, sync_interval="2m") as server:
         yield server, certificate

@@ -126,14 +126,10 @@ class GroupedBackend:
         for listener in self._listeners:
             listener(events)
 
-    async def _unless_called_off(self, future: asyncio.Future[Any]) -> Any:
-        """The answer; but a caller that is cancelled in the very moment it comes never hears of its leases."""
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._give_back(future.result())
-            raise
+    def _call_off(self, future: asyncio.Future[Any]) -> None:
+        """A caller that is cancelled in the very moment the answer comes never hears of its leases."""
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._give_back(future.result())
 
     def _give_back(self, answer: Any) -> None:
         """Whoever asked is gone. What was leased to it must not stay leased."""
@@ -175,7 +171,11 @@ class GroupedBackend:
             return transaction.take(taker)
 
         future = self._call(claim, finish=lambda t: t.leases, waits=taker if wait else None, sends=kind is OUT)
-        leases: list[Lease] = await self._unless_called_off(future)
+        try:
+            leases: list[Lease] = await future
+        except asyncio.CancelledError:
+            self._call_off(future)
+            raise
         if taker.lost and not leases:
             raise WorkerLost(f"worker {worker} is not live; join under a new id")
         return leases
@@ -185,7 +185,11 @@ class GroupedBackend:
         future = self._call(
             Transaction.commit, (lease, outcome, take_next), places, finish=_committed, sends=lease.kind is OUT
         )
-        committed: Committed = await self._unless_called_off(future)
+        try:
+            committed: Committed = await future
+        except asyncio.CancelledError:
+            self._call_off(future)
+            raise
         return committed
 
     async def ask(self, lease: Lease, number: int, question: Question) -> Answer | None:

@@ -152,7 +152,7 @@ class Serving:
         competing = kind in self._shares
         for lane in due:
             save(lane)
-            if not lane.is_ready(now) or self._waits_for_its_session(lane):
+            if not lane.is_ready(now) or (kind is TURN and self._waits_for_its_session(lane)):
                 continue
             if competing and self._waits_for_its_user(lane):
                 continue
@@ -187,7 +187,7 @@ class Serving:
 
     def _waits_for_its_session(self, lane: Lane) -> bool:
         """An agent may give two conversations one handle. They take turns: its memory is not made for two at once."""
-        if lane.kind is not TURN or not self._rows.session_is_busy(lane):
+        if not self._rows.session_is_busy(lane):
             return False
         lane.due_at = self._now + SESSION_LOOK_MS
         return True

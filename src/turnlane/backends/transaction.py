@@ -277,7 +277,7 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def commit(self, lease: Lease, outcome: Outcome, take_next: bool) -> tuple[Verdict, Taker | None]:
         """The taker, if there is to be one, holds the next lease once `serve` is done."""
-        taker = Taker(lease.worker, lease.kind, 1) if take_next else None
+        taker = Taker(lease.worker, lease.kind, 1, [], []) if take_next else None
         lane = self._rows.lane(lease.kind, lease.key)
         if lane is None or not lane.held_by(lease.worker, lease.epoch, lease.last):
             verdict = self._already(lane, lease)
@@ -356,7 +356,7 @@ class Transaction(Scheduling, TakingOver, Asking):
         who = (lane.attempt, lane.epoch, lane.owner)
         spent = (reply.usage.input_tokens, reply.usage.output_tokens)
         took = self._now - lease.claimed_at
-        self._note("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took)
+        self.noted.append(("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took))
         if lease.heard:
             lane.forget_heard(lease.heard[-1].seq)
         if lane.late_seq is None:
@@ -455,7 +455,7 @@ class Transaction(Scheduling, TakingOver, Asking):
         assert delivery is not None
         waited = self._now - delivery.queued_at
         place = (delivery.id, lane.claim_seq, delivery.turn)
-        self._note("delivery.sent", lane.key, *place, lane.attempt, receipt, waited)
+        self.noted.append(("delivery.sent", lane.key, *place, lane.attempt, receipt, waited))
         self._go_on(lane, taker)
         return "sent"
 

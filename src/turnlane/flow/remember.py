@@ -34,6 +34,9 @@ class Remembered:
     """Why what it spends is counted from zero, though a session is stored."""
 
 
+NO_SESSION = Remembered(None)
+
+
 class Memory:
     """Asks an agent about a session only if nobody has used it, or asked, for a while.
 
@@ -55,17 +58,24 @@ class Memory:
         """When an agent last said of a session that it is there, and has messages."""
 
     async def session_for(self, lease: Lease, agent: Agent) -> Remembered:
+        known = self.known_for(lease, agent)
+        if known is not None:
+            return known
+        assert lease.session is not None and isinstance(agent, RememberingAgent)
+        return self._judged(lease, lease.session, await self._examined(lease, agent, lease.session))
+
+    def known_for(self, lease: Lease, agent: Agent) -> Remembered | None:
+        """The same without asking anybody. None: its agent is to be asked."""
         session = lease.session
         if session is None:
-            return Remembered(None)
+            return NO_SESSION
         # A session that is elsewhere, its agent has to fetch, and will find out.
         if not _can_tell(type(agent)) or lease.moved_from is not None:
             return Remembered(session.handle)
-        assert isinstance(agent, RememberingAgent)
-        if self._is_known(lease.policy.agent, session):
-            self._say("session.reused", lease, known=True)
-            return Remembered(session.handle)
-        return self._judged(lease, session, await self._examined(lease, agent, session))
+        if not self._is_known(lease.policy.agent, session):
+            return None
+        self._say("session.reused", lease, known=True)
+        return Remembered(session.handle)
 
     def _is_known(self, agent: str, session: Session) -> bool:
         alive_at = max(session.updated_at, self._alive.get((agent, session.handle), 0))

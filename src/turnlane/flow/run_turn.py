@@ -13,6 +13,7 @@ from turnlane.errors import AgentError, BackendUnavailable, Throttled
 from turnlane.flow.remember import Memory, Remembered
 from turnlane.flow.spending import Spending
 from turnlane.flow.split import Splitter
+from turnlane.model.budget import NO_BUDGETS
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message, channel_of
 from turnlane.model.person import Person
@@ -36,17 +37,17 @@ async def run_turn(
     people: Profiles | None = None,
 ) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
-    agent = agents.get(lease.policy.agent)
+    channel, agent = channel_of(lease.key), agents.get(lease.policy.agent)
     if agent is None:
         name = lease.policy.agent
         return Parked(f"no agent is named {name!r} here; add it to the settings, then `turnlane resume {lease.key}`")
     try:
-        if put_off := await spending.refusal(lease):
+        if spending.budgets is not NO_BUDGETS and (put_off := await spending.refusal(lease)):
             return put_off
-        remembered = await memory.session_for(lease, agent)
-        person = await people.of(channel_of(lease.key), lease.user) if people and lease.user else None
+        remembered = memory.known_for(lease, agent) or await memory.session_for(lease, agent)
+        person = await people.of(channel, lease.user) if people and lease.user else None
         reply = checked(await agent.respond(turn_of(lease, stage, remembered, person)))
-        reply = splitter.split(reply, channel_of(lease.key))
+        reply = splitter.split(reply, channel)
         return Replied(spending.priced(reply if remembered.anew is None else _anew(reply, remembered.anew)))
     except BackendUnavailable as error:
         return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -22,6 +24,8 @@ STATEMENT_SECONDS_MAX = 60.0
 """A server that takes longer is as good as gone."""
 STATEMENTS_KEPT = 256
 LOST = "the connection was lost"
+FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+"""Options of a URL that name one."""
 
 
 class Target:
@@ -37,9 +41,15 @@ class Target:
         self.schema = options.pop("schema", None)
         self.notify = _is_true(url, "notify", options.pop("notify", "true"))
         self.prepare = _is_true(url, "prepare", options.pop("prepare", "true"))
+        self._files = {name: Path(options[name]) for name in FILES if name in options}
         self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
         self.name = f"{parts.hostname or options.get('host', 'localhost')}{parts.path}"
         """For people: without the password."""
+
+    @property
+    def missing_file(self) -> str | None:
+        """One that the URL names and is not there."""
+        return next((f"{name}={path}" for name, path in self._files.items() if not path.exists()), None)
 
     async def connect(self, *, by_index: bool = False) -> asyncpg.Connection:
         """`by_index`: whatever the planner believes of tables nobody has analysed, rows are found by their keys."""
@@ -58,6 +68,8 @@ class Target:
                 max_cached_statement_lifetime=0,
                 server_settings=settings,
             )
+        except ssl.SSLError:  # a ValueError, too, if the server's certificate is not trusted
+            raise
         except ValueError as error:  # of the driver, too, which reads the rest of the URL
             raise InvalidSettings(f"{self.name}: the URL cannot be used; change it ({error})") from error
         return connection

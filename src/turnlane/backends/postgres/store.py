@@ -18,11 +18,14 @@ from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendRefused, BackendUnavailable
 from turnlane.model.lane import Kind
 
+POOLED = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
+"""The statements of this connection are not where they were prepared, or others' are."""
 REFUSED: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
     ssl.SSLCertVerificationError,
+    *POOLED,
 )
 """No waiting mends these."""
 TROUBLE: tuple[type[Exception], ...] = (
@@ -56,14 +59,29 @@ def explain(error: Exception, target: Target) -> Exception:
     if isinstance(error, asyncpg.DataError):
         return ValueError(f"Postgres cannot hold it: {error}")
     if isinstance(error, TROUBLE):
-        advice = "check that the server runs and that the URL, user and password are right"
-        kind = BackendRefused if isinstance(error, REFUSED) else BackendUnavailable
+        mended_by = _mended_by(error, target)
+        advice = mended_by or "check that the server runs and that the URL, user and password are right"
+        kind = BackendRefused if mended_by or isinstance(error, REFUSED) else BackendUnavailable
         return kind(f"{target.name}: {advice} ({_words(error)})")
     return error
 
 
+def _mended_by(error: Exception, target: Target) -> str | None:
+    """What an operator does about what no waiting mends, if the error alone tells."""
+    if isinstance(error, POOLED):
+        return "a pool lends this connection to others; add prepare=false&notify=false to the URL"
+    if isinstance(error, asyncpg.ProtocolViolationError) and "search_path" in str(error):
+        return "a pool refuses the option schema; leave it out and say on the server: ALTER ROLE … SET search_path = …"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "the server's certificate is not trusted; name who signed it with sslrootcert, and its host as it does"
+    if isinstance(error, FileNotFoundError) and target.missing_file is not None:
+        return f"{target.missing_file} is not there; put it there or change the URL"
+    return None
+
+
 def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """The first line: the driver may add a page of advice on itself."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 class ServerClock:

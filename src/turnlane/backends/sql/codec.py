@@ -350,6 +350,7 @@ def delivery_view_from(row: Row) -> DeliveryView:
 
 
 def turn_row(lane: int, turn: TurnView) -> Row:
+    used = turn.usage
     return (
         lane,
         turn.number,
@@ -364,7 +365,11 @@ def turn_row(lane: int, turn: TurnView) -> Row:
         turn.ended_at,
         NOTHING if turn.cause is None else turn.cause,
         NOTHING if turn.session is None else turn.session,
-        *usage_columns(turn.usage),
+        used.input_tokens,
+        used.output_tokens,
+        used.cached_tokens,
+        used.reasoning_tokens,
+        used.cost,
     )
 
 
@@ -428,7 +433,9 @@ def lone_session_row(lane: int, agent: str, session: Session) -> Row:
 
 
 def continued_session_row(lane: int, agent: str, session: Session) -> Row:
-    return (session.turns, *usage_columns(session.usage), session.updated_at, lane, agent)
+    used = session.usage
+    tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.reasoning_tokens)
+    return (session.turns, *tokens, used.cost, session.updated_at, lane, agent)
 
 
 def session_from(row: Row) -> Session:

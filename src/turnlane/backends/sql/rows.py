@@ -275,10 +275,11 @@ class SqlRows:
             return (), self._deliveries[lane.id, lane.claim_seq], None
         if lane.kind is TICK:
             return (), None, None
-        messages = [self._message(lane.id, seq) for seq in _places_read(lane)]
+        id_, at_hand, read = lane.id, self._believed.messages, self._messages
+        messages = [at_hand.get((id_, seq)) or read[id_, seq] for seq in _places_read(lane)]
         # Who holds the lease has them now; who runs the batch again reads them.
         for seq in range(lane.done_seq + 1, lane.claim_seq + 1):
-            self._believed.messages.pop((lane.id, seq), None)
+            at_hand.pop((id_, seq), None)
         return messages, None, lane.sessions.get(lane.policy.agent) if lane.sessions else None
 
     def messages_at(self, lane: StoredLane, places: Sequence[int]) -> Sequence[Message]:
@@ -287,9 +288,6 @@ class SqlRows:
 
     def _kept(self, lane: int, seq: int) -> Message | None:
         return self._believed.messages.get((lane, seq)) or self._messages.get((lane, seq))
-
-    def _message(self, lane: int, seq: int) -> Message:
-        return self._believed.messages.get((lane, seq)) or self._messages[lane, seq]
 
     def _read_messages(self, wanted: Sequence[tuple[StoredLane, Sequence[int]]]) -> None:
         ranges, keys = [], {}
