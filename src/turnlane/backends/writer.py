@@ -39,7 +39,7 @@ GROUP_CALLS_MAX = 1000
 HALVED_FROM_CALLS = 32
 """From so many calls under way on, a group takes half of them. Below that a second commit costs more than it wins."""
 
-HALF_CALLS_MAX = 100
+HALF_CALLS_MAX = 200
 """Of such a half, so that the other one is not told late."""
 
 HEARD_SECONDS_MAX = 0.001
@@ -232,19 +232,14 @@ class Writer:
 
     def _gather(self) -> tuple[list[Call], bool]:
         """What waits now; if nothing does, wait for it as long as nothing can become due."""
-        calls: list[Call] = []
         try:
-            call = self._calls.get(timeout=self._patience())
-            most = self._group_calls_most()
-            while call is not None:
-                if not isinstance(call, Poke):
-                    calls.append(call)
-                if len(calls) >= most:
-                    return calls, False
-                call = self._calls.get_nowait()
+            first = self._calls.get(timeout=self._patience())
         except Empty:
-            return calls, False
-        return calls, True
+            return [], False
+        # Nobody else takes from the queue, so that as many as it holds now can be had at once.
+        take, waiting = self._calls.get_nowait, min(self._calls.qsize(), self._group_calls_most() - 1)
+        taken = [first, *[take() for _ in range(waiting)]]
+        return [call for call in taken if type(call) is Call], self._stopping and None in taken
 
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""

@@ -396,8 +396,9 @@ class Lane:
         """Asked by a claimer that found the lane due. If gathering goes on, the lane is re-armed instead."""
         if self.due_at is None or self.due_at > now:
             return False
-        if self.runs_at is not None and self.runs_at > now:
-            self.due_at = self.runs_at
+        runs_at = self.runs_at
+        if runs_at is not None and runs_at > now:
+            self.due_at = runs_at
             return False
         return True
 

@@ -224,7 +224,7 @@ MUTANTS = (
         "first + self.max_wait_ms",
     ),
     Mutant("a full batch waits on", f"{POLICY}.ready_at", "waiting >= self.batch_max", "False"),
-    Mutant("a claim does not wait for quiet", f"{LANE}.is_ready", "self.runs_at > now", "False"),
+    Mutant("a claim does not wait for quiet", f"{LANE}.is_ready", "runs_at > now", "False"),
     Mutant(
         "a message moves a back-off",
         f"{LANE}.arrive",

@@ -414,12 +414,15 @@ class SqlRows:
     # Sessions
 
     def _read_sessions(self, lanes: Iterable[StoredLane]) -> None:
-        missing = {lane.id: lane for lane in lanes if lane.sessions is None}
+        missing = {}
+        for lane in lanes:
+            if lane.sessions is None:
+                lane.sessions, lane.shared = {}, frozenset()
+                if lane.number:  # before its first turn it has none
+                    missing[lane.id] = lane
         if not missing:
             return
         self._write_sessions()
-        for lane in missing.values():
-            lane.sessions, lane.shared = {}, frozenset()
         for row in self._execute(self._sql["sessions_of_lanes"], (to_text(list(missing)),)):
             lane = missing[row[0]]
             lane.sessions = {**(lane.sessions or {}), row[1]: codec.session_from(row)}
