@@ -57,15 +57,8 @@ class Memory:
         self._alive: dict[tuple[str, str], int] = {}
         """When an agent last said of a session that it is there, and has messages."""
 
-    async def session_for(self, lease: Lease, agent: Agent) -> Remembered:
-        known = self.known_for(lease, agent)
-        if known is not None:
-            return known
-        assert lease.session is not None and isinstance(agent, RememberingAgent)
-        return self._judged(lease, lease.session, await self._examined(lease, agent, lease.session))
-
     def known_for(self, lease: Lease, agent: Agent) -> Remembered | None:
-        """The same without asking anybody. None: its agent is to be asked."""
+        """What the turn goes on with, if that is known. None: its agent is to be asked."""
         session = lease.session
         if session is None:
             return NO_SESSION
@@ -76,6 +69,11 @@ class Memory:
             return None
         self._say("session.reused", lease, known=True)
         return Remembered(session.handle)
+
+    async def asked_for(self, lease: Lease, agent: Agent) -> Remembered:
+        """What it goes on with by what its agent says."""
+        assert lease.session is not None and isinstance(agent, RememberingAgent)
+        return self._judged(lease, lease.session, await self._examined(lease, agent, lease.session))
 
     def _is_known(self, agent: str, session: Session) -> bool:
         alive_at = max(session.updated_at, self._alive.get((agent, session.handle), 0))

@@ -44,7 +44,7 @@ async def run_turn(
     try:
         if spending.budgets is not NO_BUDGETS and (put_off := await spending.refusal(lease)):
             return put_off
-        remembered = memory.known_for(lease, agent) or await memory.session_for(lease, agent)
+        remembered = memory.known_for(lease, agent) or await memory.asked_for(lease, agent)
         person = await people.of(channel, lease.user) if people and lease.user else None
         reply = checked(await agent.respond(turn_of(lease, stage, remembered, person)))
         reply = splitter.split(reply, channel)

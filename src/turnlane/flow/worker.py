@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,9 +82,7 @@ class Worker:
         self._former_id: str | None = None
         self._trusted, self._beat_now = asyncio.Event(), asyncio.Event()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
-        self._monotonic = clock.monotonic
-        self._trusted_until = -math.inf
-        self._awake_at = self._may_reap_from = self._started_at = 0.0
+        self._trusted_until = self._awake_at = self._may_reap_from = self._started_at = 0.0
         self._told_of_turns = [each for each in (activity.note if activity else None, on_turn) if each is not None]
         splitter = Splitter(channels)
         run = partial(
@@ -226,10 +223,10 @@ class Worker:
 
     def _is_ours(self, lease: Lease) -> bool:
         """Whether the lease can still be valid, judged without asking anybody."""
-        return lease.worker == self._id and self._monotonic() < self._trusted_until
+        return lease.worker == self._id and self._is_trusted()
 
     def _is_trusted(self) -> bool:
-        return self._monotonic() < self._trusted_until
+        return self._clock.monotonic() < self._trusted_until
 
     async def _keep_alive(self) -> None:
         beat = self._term_ms / 1000 / RENEWALS_PER_TERM

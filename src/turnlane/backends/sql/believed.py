@@ -63,13 +63,10 @@ class Believed:
 
     def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
         """Called after the commit, with the lanes that it touched."""
-        known, nothing_due = self.lanes, self._nothing_due_before
         for lane in lanes:
             lane.used_at = now
-            known[lane.kind, lane.key] = lane
-            due_at = lane.due_at
-            if due_at is not None and due_at < nothing_due.get(lane.kind, UNKNOWN):
-                nothing_due[lane.kind] = due_at
+            self.lanes[lane.kind, lane.key] = lane
+            self.keep_due(lane)
         if now >= self._sweep_at or len(self.lanes) > LANES_MAX or len(self.messages) > MESSAGES_MAX:
             self.sweep(now)
 
