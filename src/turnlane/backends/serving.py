@@ -51,6 +51,8 @@ class Shares:
     """Until when accounts may not send, as it is at any moment."""
 
 
+NOTHING_SAID: tuple[tuple[Message, ...], tuple[Answer, ...]] = ((), ())
+
 Standing = Literal["live", "lapsed", "lost"]
 """Of a worker: whether it may claim, may after it renewed, or never again."""
 
@@ -257,6 +259,11 @@ class Serving:
         asked = (self._rows.question(lane, number).answer for number in range(1, lane.rare.asked + 1))
         return tuple(answer for answer in asked if answer is not None)
 
+    def _said_meanwhile(self, lane: Lane) -> tuple[tuple[Message, ...], tuple[Answer, ...]]:
+        """What others said, and the answers to what the turn has asked."""
+        heard = tuple(self._rows.messages_at(lane, lane.heard_places)) if lane.rare.heard else ()
+        return heard, self._answers(lane) if lane.rare.asked else ()
+
     def _lease(
         self, lane: Lane, messages: Sequence[Message], delivery: Delivery | None, session: Session | None
     ) -> Lease:
@@ -266,7 +273,7 @@ class Serving:
             if lane.first_at is None:
                 lane.leave_out(messages[size].accepted_at)
             messages = messages[:size]
-        heard = tuple(self._rows.messages_at(lane, lane.heard_places)) if lane.rare.heard else ()
+        heard, answers = self._said_meanwhile(lane) if lane.rare is not NOTHING_RARE else NOTHING_SAID
         moved_from = self._moved_from(lane, session) if session is not None and session.machine is not None else None
         lease = Lease(
             lane.kind,
@@ -283,7 +290,7 @@ class Serving:
             tuple(messages),
             delivery,
             session,
-            self._answers(lane) if lane.rare.asked else (),
+            answers,
             heard,
             moved_from,
             lane.user,

@@ -53,7 +53,7 @@ from turnlane.model.turn import (
     Superseded,
     TurnOutcome,
 )
-from turnlane.model.usage import NO_USAGE, Account, day_of
+from turnlane.model.usage import NO_USAGE, Account, amounts, day_of
 
 _OUTCOME_VERDICTS: dict[TurnOutcome, Verdict] = {
     "answered": "answered",
@@ -416,8 +416,9 @@ class Transaction(Scheduling, TakingOver, Asking):
         self._note("session.began", lane.key, lane.number, lease.policy.agent, why, dropped)
 
     def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
-        if reply.usage != NO_USAGE:
-            who = (channel_of(lane.key), lane.runs_for_whom, lease.policy.agent, reply.model or "")
+        if any(amounts(reply.usage)):
+            user = lane.user if lane.runs_under is None else lane.runs_for
+            who = (channel_of(lane.key), user, lease.policy.agent, reply.model or "")
             self._rows.spend(Account(day_of(self._now), *who), reply.usage)
 
     def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:

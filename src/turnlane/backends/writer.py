@@ -182,7 +182,8 @@ class Writer:
         self._hold_until = 0
         self._ticks_at = 0
         """When a schedule is due, or to be looked for again."""
-        self._touched: list[Any] = []
+        self._done: GroupRows | None = None
+        """What the last group did, until it is remembered."""
         self._untold: Group | None = None
         """Durable, but not told yet: its answers are worked on while the next group is made durable."""
         self._stopping = False
@@ -224,6 +225,7 @@ class Writer:
                     self._tell_senders_last(group)
                 else:
                     self._untold = group
+                self._remember()
                 self._rest()
             else:
                 self._tell_untold()
@@ -348,10 +350,18 @@ class Writer:
 
     def _transact(self, calls: Sequence[Call]) -> Group:
         self._counted.groups += 1
+        self._remember()
         with self._store.transaction(before_waiting=self._tell_untold) as rows:
             applied = self._apply(rows, calls)
             self._tell_untold()
+        self._done = rows
         return self._conclude(calls, *applied)
+
+    def _remember(self) -> None:
+        """The last group is durable, so it may be believed; before anybody asks whether others have written since."""
+        if self._done is not None:
+            self._store.believed.keep(self._done.changed, self._store.now())
+            self._done = None
 
     def _apply(self, rows: GroupRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
         self._read_ahead(rows, calls)
@@ -361,12 +371,10 @@ class Writer:
         invited = self._invite_the_waiting(transaction)
         transaction.serve()
         rows.flush(transaction.noted)
-        self._touched = list(rows.changed)
         return answers, invited, Group(starts_turns=transaction.starts_turns, noted=transaction.noted, at=rows.now)
 
     def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
         """The transaction is durable: only now may anybody believe it."""
-        self._store.believed.keep(self._touched, self._store.now())
         if any(taker.kind is TICK for taker in invited):
             self._ticks_at = self._store.now() + TICK_LOOK_MS
         for call, answer in zip(calls, answers, strict=True):
@@ -447,4 +455,5 @@ class Writer:
 
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(report)
+            self._remember()  # while the event loop wakes up
             listening.acquire(timeout=HEARD_SECONDS_MAX)

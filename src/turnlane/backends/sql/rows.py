@@ -291,11 +291,14 @@ class SqlRows:
 
     def _read_messages(self, wanted: Sequence[tuple[StoredLane, Sequence[int]]]) -> None:
         ranges, keys = [], {}
-        at_hand = self._believed.messages
+        at_hand, read = self._believed.messages, self._messages
         for lane, places in wanted:
-            if not all((lane.id, seq) in at_hand or (lane.id, seq) in self._messages for seq in places):
-                ranges.append((lane.id, places[0], places[-1]))
-                keys[lane.id] = lane.key
+            id_ = lane.id
+            for seq in places:
+                if (id_, seq) not in at_hand and (id_, seq) not in read:
+                    ranges.append((id_, places[0], places[-1]))
+                    keys[id_] = lane.key
+                    break
         if not ranges:
             return
         for row in self._execute(self._sql["messages_of_batches"], (to_text(ranges),)):
@@ -434,7 +437,7 @@ class SqlRows:
         else:
             self._begin_session(lane, agent, session)
         if lane.sessions is not None:
-            lane.sessions = {**lane.sessions, agent: session}
+            lane.sessions[agent] = session
 
     def session(self, lane: StoredLane, agent: str) -> Session | None:
         if lane.sessions is None:

@@ -76,7 +76,33 @@ def _know_people(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX person_changed ON person (changed_at)")
 
 
-MIGRATIONS: Sequence[Migration] = (_create, _let_lanes_do_more, _let_turns_ask, _count_the_cost, _know_people)
+def _keep_long_rows_as_they_come(connection: sqlite3.Connection) -> None:
+    """What is said, answered and sent is stored behind what came before it, whichever conversation it belongs to.
+
+    Kept in the order of conversations, the rows of one group lay on as many pages, each of which its commit wrote; and
+    of a long text a page held only the beginning.
+    """
+    for table in ("message", "turn", "delivery"):
+        of_table = "SELECT sql FROM sqlite_master WHERE type = ? AND tbl_name = ? AND sql IS NOT NULL"
+        [[definition]] = connection.execute(of_table, ("table", table)).fetchall()
+        indexes = connection.execute(of_table, ("index", table)).fetchall()
+        columns = definition[definition.index("(") :].removesuffix("WITHOUT ROWID")
+        connection.execute(f"CREATE TABLE {table}_again {columns}")
+        connection.execute(f"INSERT INTO {table}_again SELECT * FROM {table}")  # noqa: S608 - our own names
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"ALTER TABLE {table}_again RENAME TO {table}")
+        for [index] in indexes:
+            connection.execute(index)
+
+
+MIGRATIONS: Sequence[Migration] = (
+    _create,
+    _let_lanes_do_more,
+    _let_turns_ask,
+    _count_the_cost,
+    _know_people,
+    _keep_long_rows_as_they_come,
+)
 """The n-th one leads from version n to n + 1."""
 
 VERSION = len(MIGRATIONS)
