@@ -417,8 +417,7 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if any(amounts(reply.usage)):
-            user = lane.user if lane.runs_under is None else lane.runs_for
-            who = (channel_of(lane.key), user, lease.policy.agent, reply.model or "")
+            who = (channel_of(lane.key), lane.runs_for_whom, lease.policy.agent, reply.model or "")
             self._rows.spend(Account(day_of(self._now), *who), reply.usage)
 
     def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:

@@ -20,6 +20,7 @@ Settled = tuple[DeliveryState, int | None, int, int, str | None, str | None]
 UNSETTLED: Settled = ("queued", None, 0, 0, None, None)
 
 _NAMESPACE = uuid.UUID("6d1f1c5e-6f0b-5c58-9b5b-2f6c0a6b7e10").bytes
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 @value
@@ -59,8 +60,7 @@ def delivery_id(conversation: str, turn: int, part: int) -> str:
 def _uuid(name: str) -> str:
     """A version 5 UUID, written out: the library's takes as long as the rest of a commit's decisions."""
     digest = sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(digest[16], 16) & 3]
-    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{_VARIANT[digest[16]]}{digest[17:20]}-{digest[20:32]}"
 
 
 def notice_id(conversation: str, message: int) -> str:

@@ -435,7 +435,8 @@ class Lane:
         if self.aside:
             *_, self.claim_seq = islice(self.waiting_places, size)
         else:
-            self.claim_seq = min(self.next_seq, self.done_seq + size)
+            end = self.done_seq + size
+            self.claim_seq = end if end < self.next_seq else self.next_seq
         # A delivery is known by its place, and some were never opened: an operator dropped them.
         self.number = self.number + 1 if self.kind is TURN else self.claim_seq
         self.first_at = None
@@ -659,6 +660,7 @@ class Lane:
         elif self.owner is not None or self.parked:
             self.due_at = None
         else:
-            runs_at = self.runs_at
-            due_at = None if runs_at is None else max(now, runs_at)
+            due_at = self.retry_at if self.claim_seq > self.done_seq else self.ready_at
+            if due_at is not None and due_at < now:
+                due_at = now
             self.due_at = due_at if due_at is None or not self.paused else self._after_the_pause(due_at)

@@ -573,12 +573,14 @@ class SqlRows:
             if not codec.is_ordinary(lane):
                 self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
         self._write("insert_lane", [codec.ordinary_lane_row(lane, self._policies) for lane in self._added])
+        moved = []
         for lane in self._changed.values():
             steady = codec.steady_part(lane)
             if steady != lane.steady:
                 lane.steady = steady
                 self._writes["set_lane"].append((*codec.steady_columns(lane, self._policies), lane.id))
-        self._write("move_lane", [codec.moving_columns(lane) for lane in self._changed.values()])
+            moved.append(codec.moving_columns(lane))
+        self._write("move_lane", moved)
 
     def forget(self, what: str, keys: Sequence[Row]) -> None:
         self._write(f"forget_{what}", keys)
@@ -602,4 +604,5 @@ def _places_read(lane: Lane) -> Sequence[int]:
     """The batch of a turn lane, and the one message after it if there is one."""
     if lane.aside:
         return [*lane.batch_places, *islice(lane.waiting_places, 1)]
-    return range(lane.done_seq + 1, min(lane.claim_seq + 1, lane.next_seq) + 1)
+    end = lane.claim_seq + 1
+    return range(lane.done_seq + 1, (end if end < lane.next_seq else lane.next_seq) + 1)

@@ -32,7 +32,7 @@ class BelievedOfFile(Believed):
 
     def check(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        self.is_alone = self._version in {version, UNREAD}
+        self.is_alone = self._version in (version, UNREAD)
         if not self.is_alone:
             self._log.others_wrote()
         if version != self._version:
