@@ -37,7 +37,7 @@ async def run_turn(
     people: Profiles | None = None,
 ) -> Outcome:
     """One run of the lane's agent over the batch. Every way it can end is a value."""
-    channel, agent = channel_of(lease.key), agents.get(lease.policy.agent)
+    agent = agents.get(lease.policy.agent)
     if agent is None:
         name = lease.policy.agent
         return Parked(f"no agent is named {name!r} here; add it to the settings, then `turnlane resume {lease.key}`")
@@ -45,9 +45,9 @@ async def run_turn(
         if spending.budgets is not NO_BUDGETS and (put_off := await spending.refusal(lease)):
             return put_off
         remembered = memory.known_for(lease, agent) or await memory.asked_for(lease, agent)
-        person = await people.of(channel, lease.user) if people and lease.user else None
-        reply = checked(await agent.respond(turn_of(lease, stage, remembered, person)))
-        reply = splitter.split(reply, channel)
+        person = await people.of(channel_of(lease.key), lease.user) if people and lease.user else None
+        turn = turn_of(lease, stage, remembered, person)
+        reply = splitter.split(checked(await agent.respond(turn)), turn.channel)
         return Replied(spending.priced(reply if remembered.anew is None else _anew(reply, remembered.anew)))
     except BackendUnavailable as error:
         return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=str(error), counts=False)

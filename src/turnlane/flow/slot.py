@@ -298,7 +298,8 @@ class Slot:
 
     async def _run_once(self, lease: Lease) -> Lease | None:
         self._abandoned = False
-        self._was_told()  # an agent may have swallowed the cancellation of an earlier run
+        if self._cancellations:
+            self._was_told()  # an agent may have swallowed the cancellation of an earlier run
         # The answer to a claim may come late, after the worker had to start over under another id.
         if lease.attempt > 1:
             await self._streams.clean_up(lease)

@@ -223,7 +223,7 @@ class Worker:
 
     def _is_ours(self, lease: Lease) -> bool:
         """Whether the lease can still be valid, judged without asking anybody."""
-        return lease.worker == self._id and self._is_trusted()
+        return lease.worker == self._id and self._clock.monotonic() < self._trusted_until
 
     def _is_trusted(self) -> bool:
         return self._clock.monotonic() < self._trusted_until
