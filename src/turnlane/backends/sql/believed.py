@@ -56,6 +56,9 @@ class Believed:
 
     def forget_what_changes(self) -> None:
         self.lanes.clear()
+        self.forget_all_but_lanes()
+
+    def forget_all_but_lanes(self) -> None:
         self.workers.clear()
         self._holds = None
         self._nothing_due_before.clear()

@@ -560,11 +560,10 @@ class SqlRows:
         for name, rows in self._writes.items():
             self._write(name, rows)
         self._write("settle_messages", self._settlements)
-        if noted:
-            self._write_journal(to_text(noted))
+        self._write_journal(noted)
 
-    def _write_journal(self, facts: str) -> None:
-        self._execute(self._sql["insert_journal"], (self.now, facts))
+    def _write_journal(self, noted: Sequence[Noted]) -> None:
+        raise NotImplementedError
 
     def _write_lanes(self) -> None:
         for lane in self._added:

@@ -16,7 +16,7 @@ from turnlane.backends.sqlite import schema
 from turnlane.errors import BackendError, BackendRefused, BackendUnavailable, InvalidSettings
 
 BUSY_TIMEOUT_SECONDS = 5.0
-LOCK_LOOK_SECONDS = 0.0002
+LOCK_LOOK_SECONDS = 0.0001
 """How often the process that is next looks whether the other one has let go of the file."""
 GATE_LOOK_SECONDS = 0.001
 """How often the others look: whoever comes next has as long as a whole transaction to notice."""

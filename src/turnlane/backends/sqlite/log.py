@@ -50,6 +50,11 @@ class Log:
         self._bytes = 0
         self._failure: OSError | None = None
 
+    @property
+    def has_company(self) -> bool:
+        """Others wrote to the file not long ago."""
+        return self._alone_for < ALONE_TRANSACTIONS
+
     def others_wrote(self) -> None:
         self._is_behind = self._is_wanted
         self._alone_for = 0

@@ -217,7 +217,20 @@ INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET
 DELETE FROM setting WHERE name = ?
 
 -- name: insert_journal
-INSERT INTO journal (at, facts) VALUES (?, ?)
+INSERT INTO journal (at, facts, lanes) VALUES (?, ?, ?)
+
+-- name: change_silently
+UPDATE silent SET changes = changes + 1 WHERE id = 1 RETURNING changes
+
+-- name: silent_changes
+SELECT changes FROM silent WHERE id = 1
+
+-- name: changed_lanes
+-- Of the transactions since one: their ids, and the lanes that each changed.
+SELECT id, lanes FROM journal WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: last_journal
+SELECT coalesce(max(id), 0) FROM journal
 
 -- name: old_messages
 -- Settled messages older than the given time that no dead letter needs, a page at a time.

@@ -6,38 +6,17 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from turnlane.backends.sql.believed import Believed
 from turnlane.backends.sql.codec import Policies
-from turnlane.backends.sql.rows import SqlRows, queues_in_file
+from turnlane.backends.sql.rows import queues_in_file
 from turnlane.backends.sqlite import file
+from turnlane.backends.sqlite.believed import BelievedOfFile
 from turnlane.backends.sqlite.log import Log
 from turnlane.backends.sqlite.queries import SQL
+from turnlane.backends.sqlite.rows import SqliteRows
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Queue
-
-UNREAD = -1
-"""As the file's version."""
-
-
-class BelievedOfFile(Believed):
-    """Believed while nobody else has written to the file, which is asked under the lock of each transaction."""
-
-    _version = UNREAD
-
-    def __init__(self, connection: sqlite3.Connection, log: Log, idle_after_ms: int) -> None:
-        super().__init__(connection, SQL, idle_after_ms)
-        self._log = log
-
-    def check(self) -> None:
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        self.is_alone = self._version in (version, UNREAD)
-        if not self.is_alone:
-            self._log.others_wrote()
-        if version != self._version:
-            self.forget_what_changes()
-            self._version = version
 
 
 class SqliteStore:
@@ -52,20 +31,20 @@ class SqliteStore:
         self.connection = file.connect(location)
         self._policies = Policies(self.connection, SQL)
         self._log = Log(self.connection, location)
-        self.believed: Believed = BelievedOfFile(self.connection, self._log, idle_after_ms)
+        self.believed = BelievedOfFile(self.connection, self._log, idle_after_ms)
 
     def now(self) -> int:
         return self._clock.now()
 
     @contextmanager
-    def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqlRows]:
+    def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqliteRows]:
         self._log.check()
         with self._lock.taken(before_waiting):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 self.believed.check()
                 written = self.connection.total_changes
-                yield SqlRows(self.connection, SQL, self._policies, self.believed, self.now())
+                yield SqliteRows(self.connection, self._policies, self.believed, self.now())
                 self.connection.execute("COMMIT")
             except BaseException:  # nothing of it may stay, whatever happened; it is raised again
                 if self.connection.in_transaction:
