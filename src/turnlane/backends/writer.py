@@ -221,7 +221,7 @@ class Writer:
             if calls or self._something_is_due():
                 group = self._perform(calls)
                 self._tell_untold()
-                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty():
+                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty() or not self._store.believed.is_alone:
                     self._tell_senders_last(group)
                 else:
                     self._untold = group
