@@ -419,6 +419,8 @@ class NatsStore:
         yield rows
         before_waiting()
         self._store(rows)
+        if not rows.units:
+            self.link.send_hints()
 
     def _store(self, rows: NatsRows) -> None:
         self._store_policies()
@@ -492,9 +494,13 @@ class NatsStore:
         if self._tail.is_kept(heard_at):
             self._tail.add(Told(last, at, noted, {key: state["l"] for key, _, state in told}))
         self._seen.add(first, last, heard_at)
-        summary, facts = encode((first, last, told, values)), encode((at, noted))
-        with_facts = summary + TOLD + facts
-        self.link.hint(with_facts if len(with_facts) < self.link.max_payload else summary)
+
+        def hint() -> bytes:
+            summary, facts = encode((first, last, told, values)), encode((at, noted))
+            with_facts = summary + TOLD + facts
+            return with_facts if len(with_facts) < self.link.max_payload else summary
+
+        self.link.hint(hint)
 
     def _refresh(self, units: Sequence[Unit]) -> None:
         """Somebody else wrote one of these meanwhile."""
@@ -671,6 +677,7 @@ class NatsStore:
         return held
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        self.link.send_hints()  # nothing is written just now that they could go with
         self.catch_up()
         dues = [
             max(line[0][0], self.holds.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
