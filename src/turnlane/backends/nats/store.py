@@ -443,9 +443,7 @@ class NatsStore:
         try:
             last = self.link.write(writes)
         except Refused as error:
-            # Of several who try the same at the same moment, one should be first the next time.
-            time.sleep(self._clock.random() * CONFLICT_SECONDS * 2**self._conflicts)
-            self._conflicts = min(self._conflicts + 1, CONFLICT_DOUBLES_MAX)
+            self._pause()
             self._refresh(units)
             raise Again from error
         except Duplicate as error:
@@ -454,10 +452,17 @@ class NatsStore:
         except TROUBLE as error:
             stored = self._was_stored(units, len(writes))
             if stored is None:
+                # A stream that was just made, or has a new leader, is not known to every server yet.
+                self._pause()
                 raise Again from error
             last = stored
         self._conflicts = 0
         self._conclude(units, last - len(writes) + 1, last, rows.now)
+
+    def _pause(self) -> None:
+        """Of several who try the same at the same moment, one should be first the next time."""
+        time.sleep(self._clock.random() * CONFLICT_SECONDS * 2**self._conflicts)
+        self._conflicts = min(self._conflicts + 1, CONFLICT_DOUBLES_MAX)
 
     def check_sizes(self, writes: Sequence[Write]) -> None:
         if len(writes) > BATCH_MAX:
