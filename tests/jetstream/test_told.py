@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -128,15 +128,15 @@ async def test_what_is_told_is_what_is_stored_whatever_becomes_of_hints(
 
 
 def _meddle(store: NatsBackend, chance: Random, fates: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    late: list[bytes] = []
+    late: list[Callable[[], bytes]] = []
     hint = store._store.link.hint
 
-    def perhaps(payload: bytes) -> None:
+    def perhaps(payload: Callable[[], bytes]) -> None:
         fate = chance.choice([*fates, "told", "told", "told", "told", "told"])
         if fate == "late":
             late.append(payload)
         elif fate != "lost":
-            hint(payload.partition(TOLD)[0] if fate == "bare" else payload)
+            hint((lambda: payload().partition(TOLD)[0]) if fate == "bare" else payload)
             while late:
                 hint(late.pop())
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -41,6 +41,10 @@ HALVED_FROM_CALLS = 32
 
 HALF_CALLS_MAX = 200
 """Of such a half, so that the other one is not told late."""
+
+GROUP_TURNS_MAX = 100
+"""Ends of turns in a group. What ended together is started together, so a group that has grown stays as large, and as
+slow, for each turn after it."""
 
 HEARD_SECONDS_MAX = 0.001
 """How long to wait for those who were told to call again. An event loop that takes longer has other things to do."""
@@ -76,6 +80,10 @@ class Call:
     """A claim that stays here until it is served."""
     sends: bool = False
     """By somebody who sends, and so can be told a little later."""
+
+    @property
+    def ends_a_turn(self) -> bool:
+        return self.verb is Transaction.commit and not self.sends
 
 
 class Poke:
@@ -221,7 +229,7 @@ class Writer:
             if calls or self._something_is_due():
                 group = self._perform(calls)
                 self._tell_untold()
-                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty():
+                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty() or not self._store.believed.is_alone:
                     self._tell_senders_last(group)
                 else:
                     self._untold = group
@@ -238,10 +246,18 @@ class Writer:
             first = self._calls.get(timeout=self._patience())
         except Empty:
             return [], False
-        # Nobody else takes from the queue, so that as many as it holds now can be had at once.
-        take, waiting = self._calls.get_nowait, min(self._calls.qsize(), self._group_calls_most() - 1)
-        taken = [first, *[take() for _ in range(waiting)]]
+        taken = [first, *self._take(self._group_calls_most() - 1)]
         return [call for call in taken if type(call) is Call], self._stopping and None in taken
+
+    def _take(self, most: int) -> Iterator[Call | Poke | None]:
+        """Nobody else takes from the queue, so that as many as it holds now can be had at once."""
+        take, turns = self._calls.get_nowait, 0
+        for _ in range(min(self._calls.qsize(), most)):
+            call = take()
+            yield call
+            turns += type(call) is Call and call.ends_a_turn
+            if turns == GROUP_TURNS_MAX:
+                return
 
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""

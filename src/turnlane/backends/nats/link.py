@@ -143,6 +143,8 @@ class Link:
         self._client: Client | None = None
         self._connecting_anew: asyncio.Task[None] | None = None
         self._batches = 0
+        self._hints: deque[Callable[[], bytes]] = deque()
+        self._hinting: asyncio.Task[None] | None = None
         self._called_mine: set[str] = set()
         self._me = SystemClock().token()[:NAME_LETTERS]
 
@@ -305,6 +307,8 @@ class Link:
         return await self._publish(last.subject, last.payload, headers)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
+        if self._hints:
+            self._hinting = asyncio.create_task(self._send_hints())  # while the server stores
         answer = await self.client.request(subject, payload, timeout=ANSWER_SECONDS_MAX, headers=headers)
         said = _judged(json.loads(answer.data))
         if said.get("duplicate"):
@@ -343,9 +347,18 @@ class Link:
     async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
         return list(await asyncio.gather(*work))
 
-    def hint(self, payload: bytes) -> None:
-        """To the other processes. It may be lost."""
-        asyncio.run_coroutine_threadsafe(self.client.publish(f"{self._prefix}-hint", payload), self._loop)
+    def hint(self, payload: Callable[[], bytes]) -> None:
+        """To the other processes, with the next write or by `send_hints`. It may be lost."""
+        self._hints.append(payload)
+
+    def send_hints(self) -> None:
+        if self._hints:
+            asyncio.run_coroutine_threadsafe(self._send_hints(), self._loop)
+
+    async def _send_hints(self) -> None:
+        with suppress(*TROUBLE):
+            while self._hints:
+                await self.client.publish(f"{self._prefix}-hint", self._hints.popleft()())
 
     def is_alone(self, subject: str) -> bool:
         """Whether no other connection calls this subject its own. From now on this one does, until it is closed."""

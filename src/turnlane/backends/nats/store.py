@@ -419,6 +419,8 @@ class NatsStore:
         yield rows
         before_waiting()
         self._store(rows)
+        if not rows.units:
+            self.link.send_hints()
 
     def _store(self, rows: NatsRows) -> None:
         self._store_policies()
@@ -441,9 +443,7 @@ class NatsStore:
         try:
             last = self.link.write(writes)
         except Refused as error:
-            # Of several who try the same at the same moment, one should be first the next time.
-            time.sleep(self._clock.random() * CONFLICT_SECONDS * 2**self._conflicts)
-            self._conflicts = min(self._conflicts + 1, CONFLICT_DOUBLES_MAX)
+            self._pause()
             self._refresh(units)
             raise Again from error
         except Duplicate as error:
@@ -452,10 +452,17 @@ class NatsStore:
         except TROUBLE as error:
             stored = self._was_stored(units, len(writes))
             if stored is None:
+                # A stream that was just made, or has a new leader, is not known to every server yet.
+                self._pause()
                 raise Again from error
             last = stored
         self._conflicts = 0
         self._conclude(units, last - len(writes) + 1, last, rows.now)
+
+    def _pause(self) -> None:
+        """Of several who try the same at the same moment, one should be first the next time."""
+        time.sleep(self._clock.random() * CONFLICT_SECONDS * 2**self._conflicts)
+        self._conflicts = min(self._conflicts + 1, CONFLICT_DOUBLES_MAX)
 
     def check_sizes(self, writes: Sequence[Write]) -> None:
         if len(writes) > BATCH_MAX:
@@ -492,9 +499,13 @@ class NatsStore:
         if self._tail.is_kept(heard_at):
             self._tail.add(Told(last, at, noted, {key: state["l"] for key, _, state in told}))
         self._seen.add(first, last, heard_at)
-        summary, facts = encode((first, last, told, values)), encode((at, noted))
-        with_facts = summary + TOLD + facts
-        self.link.hint(with_facts if len(with_facts) < self.link.max_payload else summary)
+
+        def hint() -> bytes:
+            summary, facts = encode((first, last, told, values)), encode((at, noted))
+            with_facts = summary + TOLD + facts
+            return with_facts if len(with_facts) < self.link.max_payload else summary
+
+        self.link.hint(hint)
 
     def _refresh(self, units: Sequence[Unit]) -> None:
         """Somebody else wrote one of these meanwhile."""
@@ -671,6 +682,7 @@ class NatsStore:
         return held
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
+        self.link.send_hints()  # nothing is written just now that they could go with
         self.catch_up()
         dues = [
             max(line[0][0], self.holds.get(tenant_of(queue), 0) if kind is Kind.OUT else 0)
