@@ -249,15 +249,20 @@ class Writer:
         taken = [first, *self._take(self._group_calls_most() - 1)]
         return [call for call in taken if type(call) is Call], self._stopping and None in taken
 
-    def _take(self, most: int) -> Iterator[Call | Poke | None]:
+    def _take(self, most: int) -> Iterable[Call | Poke | None]:
         """Nobody else takes from the queue, so that as many as it holds now can be had at once."""
-        take, turns = self._calls.get_nowait, 0
-        for _ in range(min(self._calls.qsize(), most)):
-            call = take()
+        take, waiting = self._calls.get_nowait, min(self._calls.qsize(), most)
+        if waiting < GROUP_TURNS_MAX:
+            return [take() for _ in range(waiting)]
+        return self._take_until_turns_are_enough(waiting)
+
+    def _take_until_turns_are_enough(self, most: int) -> Iterator[Call | Poke | None]:
+        turns = 0
+        while most and turns < GROUP_TURNS_MAX:
+            call = self._calls.get_nowait()
             yield call
+            most -= 1
             turns += type(call) is Call and call.ends_a_turn
-            if turns == GROUP_TURNS_MAX:
-                return
 
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""
