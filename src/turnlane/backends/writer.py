@@ -252,7 +252,7 @@ class Writer:
     def _take(self, most: int) -> Iterable[Call | Poke | None]:
         """Nobody else takes from the queue, so that as many as it holds now can be had at once."""
         take, waiting = self._calls.get_nowait, min(self._calls.qsize(), most)
-        if waiting < GROUP_TURNS_MAX:
+        if waiting < GROUP_TURNS_MAX or self._store.believed.is_alone:  # alone, halves of them alternate
             return [take() for _ in range(waiting)]
         return self._take_until_turns_are_enough(waiting)
 
