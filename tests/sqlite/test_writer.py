@@ -89,6 +89,31 @@ async def test_an_answer_does_not_wait_for_another_process(
     assert [acceptance.verdict for (acceptance,) in await asyncio.gather(*calls)] == ["accepted"] * 100
 
 
+async def test_turns_that_end_together_are_not_all_in_one_group_if_it_would_take_all(
+    path: Path, opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other processes a group takes whatever waits; what started together in it would end together for ever."""
+    here, there = await opens(), await opens()
+    many = writer.GROUP_TURNS_MAX + 50
+    await here.join("worker", TERM_MS)
+    await here.accept([arrival(f"user-{n}", f"m-{n}") for n in range(many)])
+    leases = await here.claim("worker", Kind.TURN, most=many)
+    groups: list[int] = []
+    perform = Writer._perform
+
+    def perform_and_count(writer: Writer, calls: Sequence[Call]) -> Group:
+        groups.append(sum(call.ends_a_turn for call in calls))
+        return perform(writer, calls)
+
+    monkeypatch.setattr(Writer, "_perform", perform_and_count)
+    await there.accept([arrival("somebody", "else")])
+    async with file_taken(path, here):
+        ends = [asyncio.ensure_future(here.commit(lease, Replied(Reply(None)))) for lease in leases]
+        await asyncio.sleep(0)
+    assert {(await end).verdict for end in ends} == {"answered"}
+    assert [turns for turns in groups if turns] == [writer.GROUP_TURNS_MAX, 50]
+
+
 @asynccontextmanager
 async def turn_and_sending_over(
     path: Path, store: SqliteBackend, then: Callable[[], None] = lambda: None

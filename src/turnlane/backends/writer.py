@@ -257,7 +257,7 @@ class Writer:
         return self._take_until_turns_are_enough(waiting)
 
     def _take_until_turns_are_enough(self, most: int) -> Iterator[Call | Poke | None]:
-        turns = 0
+        turns = 1  # the first call of the group, which is taken already, may be one
         while most and turns < GROUP_TURNS_MAX:
             call = self._calls.get_nowait()
             yield call
