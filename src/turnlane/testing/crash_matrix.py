@@ -126,6 +126,7 @@ class _Rounds:
             await reached
             taken_over = await (self._start_again() if self.how == "kill" else self._go_on(buried))
         await self.outside.until(self._all_is_answered)
+        await self._all_is_settled()
         return taken_over
 
     @property
@@ -190,6 +191,16 @@ class _Rounds:
 
     def _all_is_answered(self) -> bool:
         return sum(len(reply.in_reply_to) for reply in self.outside.replies) >= self._messages
+
+    async def _all_is_settled(self) -> None:
+        """An answer that arrived may still be sent again by whoever took over: that belongs to this round."""
+        async with asyncio.timeout(REACH_SECONDS_MAX):
+            while await self._waits_to_leave():  # noqa: ASYNC110 - no event tells, whoever settles it
+                await asyncio.sleep(0.02)
+
+    async def _waits_to_leave(self) -> bool:
+        listed = await ask(f"{self.fleet[1].url}api/outbox")
+        return bool(listed.json["deliveries"])
 
     def _judge(self, rows: Sequence[Row], ends: Sequence[int]) -> Matrix:
         world = self.outside
