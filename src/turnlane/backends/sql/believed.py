@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from turnlane.backends.rows import WorkerRow
 from turnlane.backends.sql.codec import Policies, StoredLane
 from turnlane.backends.sql.database import Connection
+from turnlane.model.delivery import Delivery
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Queue, tenant_of
@@ -26,7 +27,7 @@ Queues = Callable[[Kind], Iterable[tuple[Queue, int]]]
 class Believed:
     """Believed while a store can tell that nobody else has written since, or finds out in time.
 
-    Messages stay: once stored, one never changes.
+    Messages and deliveries stay: once stored, one never changes.
     """
 
     is_alone = True
@@ -40,6 +41,8 @@ class Believed:
         self.lanes: dict[Place, StoredLane] = {}
         self.messages: dict[tuple[int, int], Message] = {}
         """By lane and place: those that wait for their turn."""
+        self.deliveries: dict[tuple[int, int], Delivery] = {}
+        """Likewise."""
         self.workers: dict[str, WorkerRow | None] = {}
         self._holds: dict[str, int] | None = None
         self._nothing_due_before: dict[Kind, int] = {}
@@ -53,6 +56,7 @@ class Believed:
         """A transaction was undone: nothing that it told may be believed."""
         self.forget_what_changes()
         self.messages.clear()
+        self.deliveries.clear()
 
     def forget_what_changes(self) -> None:
         self.lanes.clear()
@@ -70,7 +74,8 @@ class Believed:
             lane.used_at = now
             self.lanes[lane.kind, lane.key] = lane
             self.keep_due(lane)
-        if now >= self._sweep_at or len(self.lanes) > LANES_MAX or len(self.messages) > MESSAGES_MAX:
+        said = max(len(self.messages), len(self.deliveries))
+        if now >= self._sweep_at or len(self.lanes) > LANES_MAX or said > MESSAGES_MAX:
             self.sweep(now)
 
     def sweep(self, now: int) -> None:
@@ -79,8 +84,11 @@ class Believed:
             self.lanes.clear()
         if len(self.messages) > MESSAGES_MAX:
             self.messages.clear()
+        if len(self.deliveries) > MESSAGES_MAX:
+            self.deliveries.clear()
         old = now - self._idle_after_ms
         self.messages = {place: message for place, message in self.messages.items() if message.accepted_at > old}
+        self.deliveries = {place: delivery for place, delivery in self.deliveries.items() if delivery.queued_at > old}
         for place in [place for place, lane in self.lanes.items() if lane.used_at <= old]:
             del self.lanes[place]
         self._sweep_at = now + self._idle_after_ms // 4

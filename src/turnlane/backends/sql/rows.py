@@ -272,7 +272,8 @@ class SqlRows:
 
     def _batch(self, lane: StoredLane) -> Batch:
         if lane.kind is OUT:
-            return (), self._deliveries[lane.id, lane.claim_seq], None
+            place = (lane.id, lane.claim_seq)
+            return (), self._believed.deliveries.pop(place, None) or self._deliveries[place], None
         if lane.kind is TICK:
             return (), None, None
         id_, at_hand, read = lane.id, self._believed.messages, self._messages
@@ -305,7 +306,12 @@ class SqlRows:
             self._messages.setdefault((row[0], row[1]), codec.message_from(row, keys[row[0]]))
 
     def _read_deliveries(self, lanes: Sequence[StoredLane]) -> None:
-        missing = {lane.id: lane for lane in lanes if (lane.id, lane.claim_seq) not in self._deliveries}
+        at_hand, read = self._believed.deliveries, self._deliveries
+        missing = {
+            lane.id: lane
+            for lane in lanes
+            if (lane.id, lane.claim_seq) not in at_hand and (lane.id, lane.claim_seq) not in read
+        }
         if not missing:
             return
         places = [(lane.id, lane.claim_seq) for lane in missing.values()]
@@ -327,7 +333,8 @@ class SqlRows:
     # What follows from a commit
 
     def add_delivery(self, lane: StoredLane, delivery: Delivery) -> None:
-        self._deliveries[lane.id, delivery.seq] = delivery
+        keep = self._believed.deliveries if len(delivery.text) <= MESSAGE_CHARACTERS_MAX else self._deliveries
+        keep[lane.id, delivery.seq] = delivery
         row = codec.delivery_row(lane.id, delivery)
         if not delivery.options:
             self._writes["insert_delivery"].append(row)
@@ -355,7 +362,7 @@ class SqlRows:
     def move_delivery(self, lane: StoredLane, seq: int, to: int) -> None:
         self._write_deliveries()
         self._execute(self._sql["move_delivery"], (lane.id, seq, to, self.now))
-        for known in (self._deliveries, self._settled):
+        for known in (self._deliveries, self._believed.deliveries, self._settled):
             known.pop((lane.id, seq), None)
 
     def close_delivery(self, lane: StoredLane, seq: int, state: DeliveryState, cause: str | None) -> None:
