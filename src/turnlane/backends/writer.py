@@ -6,6 +6,9 @@ stays here, and the first group (or moment) that makes a lane ready serves it, i
 When many calls are under way, two groups of them alternate: the event loop works on the answers of one while the other
 is being made durable, which needs no Python. If they all went in one group, each side would wait for the other.
 
+A server works while nobody here does. There the next group is decided while the one before is under way, over what that
+one will leave; if it fails, what was decided over it is decided again.
+
 When few are, whoever starts a turn is told first, and whoever sends while the next group is being made durable: the
 next turns wait for their agents, and nothing for the senders.
 """
@@ -110,6 +113,15 @@ class Group:
         return len(self.answers) + len(self.to_senders)
 
 
+@dataclass(slots=True)
+class Flight:
+    """A group that is under way: the store has not said yet that it is durable."""
+
+    calls: Sequence[Call]
+    group: Group
+    """What will be told then."""
+
+
 Report = Callable[[Group], None]
 
 
@@ -156,8 +168,15 @@ class Store(Protocol):
 
     def now(self) -> int: ...
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether a transaction may still be under way at its end. The next one then ends only once it is durable."""
+
     def transaction(self, before_waiting: Callable[[], None]) -> AbstractContextManager[GroupRows]:
-        """Begin; at the end all is durable, or after an exception nothing has happened."""
+        """Begin; at the end all is durable or under way, or after an exception nothing has happened."""
+
+    def confirm(self) -> None:
+        """Wait until the last transaction is durable. Raises what undid it, as often as it is asked until the next."""
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """When a lane of these kinds is due next, by time alone."""
@@ -192,6 +211,8 @@ class Writer:
         """When a schedule is due, or to be looked for again."""
         self._done: GroupRows | None = None
         """What the last group did, until it is remembered."""
+        self._flight: Flight | None = None
+        """Never while nobody calls: then it is waited for."""
         self._untold: Group | None = None
         """Durable, but not told yet: its answers are worked on while the next group is made durable."""
         self._stopping = False
@@ -226,19 +247,80 @@ class Writer:
     def _run(self) -> None:
         while True:
             calls, last = self._gather()
+            if not (calls and self._store.overlaps):
+                self._tell_what_is_under_way()
             if calls or self._something_is_due():
-                group = self._perform(calls)
-                self._tell_untold()
-                if len(calls) < HALVED_FROM_CALLS // 2 or self._calls.empty() or not self._store.believed.is_alone:
-                    self._tell_senders_last(group)
+                if self._store.overlaps:
+                    self._overlap(calls)
                 else:
-                    self._untold = group
+                    self._alternate(calls)
                 self._remember()
                 self._rest()
             else:
                 self._tell_untold()
             if last:
                 return self._dismiss()
+
+    def _alternate(self, calls: Sequence[Call]) -> None:
+        """Half of many are told when the other half is about to be made durable."""
+        group = self._perform(calls)
+        self._tell_untold()
+        if self._store.believed.is_alone and self._others_call(calls):
+            self._untold = group
+        else:
+            self._tell_senders_last(group)
+
+    def _others_call(self, calls: Sequence[Call]) -> bool:
+        """And many enough to be worth a group of their own."""
+        return len(calls) >= HALVED_FROM_CALLS // 2 and not self._calls.empty()
+
+    def _overlap(self, calls: Sequence[Call]) -> None:
+        """One half is decided while the other is under way."""
+        before = self._flight
+        try:
+            group = self._transact(calls)
+        except Exception as error:  # noqa: BLE001 - as in `_perform`
+            self._tell_untold()
+            self._tell_what_is_under_way()
+            # It may have been the fault of the group before. If it was not, it is met again.
+            self._tell(self._perform(calls) if before is not None else self._recover(calls, error))
+            return
+        self._flight = Flight(calls, group)
+        if before is not None:
+            self._tell_and_listen(before.group)
+        if not self._others_call(calls):
+            self._tell_senders_last(self._land())
+
+    def _land(self) -> Group:
+        """Of what is under way. If it failed, it is performed as if it had never been tried."""
+        assert self._flight is not None
+        flight, self._flight = self._flight, None
+        try:
+            self._store.confirm()
+        except Exception as error:  # noqa: BLE001 - as in `_perform`
+            self._call_back(flight)
+            return self._recover(flight.calls, error)
+        return flight.group
+
+    def _recover(self, calls: Sequence[Call], error: Exception) -> Group:
+        """What was tried once, and undone by this."""
+        if isinstance(error, self._store.conflict):
+            self._counted.conflicts += 1
+            return self._perform(calls)
+        return self._without(calls, error)
+
+    def _call_back(self, flight: Flight) -> None:
+        """Nothing of it has happened. Who waits for a lease, and was to be told of one, waits on."""
+        self._done = None
+        group, callers = flight.group, {call.future for call in flight.calls}
+        for place, futures in self._waiting.items():
+            self._waiting[place] = deque(future for future in futures if future not in callers)
+        for future, leases in reversed([*group.answers, *group.to_senders]):
+            if future not in callers:
+                [lease] = leases
+                self._waiting.setdefault((lease.worker, lease.kind), deque()).appendleft(future)
+        # Whose worker seemed lost starts over under another id: needless perhaps, but never wrong.
+        self._tell(Group(failures=[(future, error) for future, error in group.failures if future not in callers]))
 
     def _gather(self) -> tuple[list[Call], bool]:
         """What waits now; if nothing does, wait for it as long as nothing can become due."""
@@ -267,7 +349,9 @@ class Writer:
     def _group_calls_most(self) -> int:
         """Whoever is told an answer soon calls again. With other processes there is somebody to wait for anyway."""
         under_way = 1 + self._calls.qsize() + (self._untold.size if self._untold is not None else 0)
-        if under_way < HALVED_FROM_CALLS or not self._store.believed.is_alone:
+        if self._flight is not None:
+            under_way += self._flight.group.size
+        if under_way < HALVED_FROM_CALLS or not (self._store.overlaps or self._store.believed.is_alone):
             return GROUP_CALLS_MAX
         return min(HALF_CALLS_MAX, (under_way + 1) // 2)
 
@@ -333,15 +417,19 @@ class Writer:
     def _perform(self, calls: Sequence[Call]) -> Group:
         try:
             return self._transact_in_the_end(calls)
-        except self._trouble as error:
-            # The store's trouble, not one call's. Each on its own would wait as long again.
-            return self._failed(calls, error)
         # Whatever a call raises is its caller's: a writing thread that ended would leave everybody waiting for ever.
         except Exception as error:  # noqa: BLE001
-            # One bad call must not fail its neighbours: undo everything, then each on its own.
-            self.undone = error
-            if len(calls) <= 1:
-                return self._failed(calls, error)
+            return self._without(calls, error)
+
+    def _without(self, calls: Sequence[Call], error: Exception) -> Group:
+        """Whoever's fault it was; the others are performed."""
+        if isinstance(error, self._trouble):
+            # The store's trouble, not one call's. Each on its own would wait as long again.
+            return self._failed(calls, error)
+        # One bad call must not fail its neighbours: each on its own.
+        self.undone = error
+        if len(calls) <= 1:
+            return self._failed(calls, error)
         whole = Group()
         for call in calls:
             part = self._perform([call])
@@ -364,10 +452,19 @@ class Writer:
     def _transact_in_the_end(self, calls: Sequence[Call]) -> Group:
         for _ in range(CONFLICTS_MAX):
             try:
-                return self._transact(calls)
+                return self._transact_to_the_end(calls)
             except self._store.conflict:
                 self._counted.conflicts += 1
-        return self._transact(calls)
+        return self._transact_to_the_end(calls)
+
+    def _transact_to_the_end(self, calls: Sequence[Call]) -> Group:
+        group = self._transact(calls)
+        try:
+            self._store.confirm()
+        except Exception:
+            self._call_back(Flight(calls, group))
+            raise
+        return group
 
     def _transact(self, calls: Sequence[Call]) -> Group:
         self._counted.groups += 1
@@ -379,7 +476,7 @@ class Writer:
         return self._conclude(calls, *applied)
 
     def _remember(self) -> None:
-        """The last group is durable, so it may be believed; before anybody asks whether others have written since."""
+        """What the last group left may be believed; before anybody asks whether others have written since."""
         if self._done is not None:
             self._store.believed.keep(self._done.changed, self._store.now())
             self._done = None
@@ -395,7 +492,7 @@ class Writer:
         return answers, invited, Group(starts_turns=transaction.starts_turns, noted=transaction.noted, at=rows.now)
 
     def _conclude(self, calls: Sequence[Call], answers: Sequence[Any], invited: Sequence[Taker], group: Group) -> Group:
-        """The transaction is durable: only now may anybody believe it."""
+        """What is told once the transaction is durable, and who has to wait."""
         if any(taker.kind is TICK for taker in invited):
             self._ticks_at = self._store.now() + TICK_LOOK_MS
         for call, answer in zip(calls, answers, strict=True):
@@ -441,9 +538,14 @@ class Writer:
 
     def _dismiss(self) -> None:
         self._tell_untold()
+        self._tell_what_is_under_way()
         closed = BackendUnavailable("the backend was closed meanwhile")
         waiting = [future for futures in self._waiting.values() for future in futures]
         self._tell(Group(failures=[(future, closed) for future in waiting]))
+
+    def _tell_what_is_under_way(self) -> None:
+        if self._flight is not None:
+            self._tell(self._land())
 
     def _tell_untold(self) -> None:
         if self._untold is not None:

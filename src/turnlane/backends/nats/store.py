@@ -123,6 +123,7 @@ class Seen:
 
 
 class NatsStore:
+    overlaps = False
     trouble: tuple[type[Exception], ...] = FAILURES
     conflict: tuple[type[Exception], ...] = (Again,)
 
@@ -421,6 +422,9 @@ class NatsStore:
         self._store(rows)
         if not rows.units:
             self.link.send_hints()
+
+    def confirm(self) -> None:
+        """It is durable at the end."""
 
     def _store(self, rows: NatsRows) -> None:
         self._store_policies()

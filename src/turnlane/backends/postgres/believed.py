@@ -75,6 +75,8 @@ class BelievedOfServer(Believed):
         self.last_fact: int | None = None
         """The newest of the journal when it was read what is due, or since then by this process."""
 
+        self.last_version: int | None = None
+
     def hear(self) -> None:
         """Called by any thread: somebody else has written."""
         self._heard = True

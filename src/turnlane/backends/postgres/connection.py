@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -23,6 +25,8 @@ CLOSE_SECONDS_MAX = 1.0
 STATEMENT_SECONDS_MAX = 60.0
 """A server that takes longer is as good as gone."""
 STATEMENTS_KEPT = 256
+SWITCH_SECONDS = 0.0001
+"""A fiftieth of what Python lets a thread have the interpreter while others want it."""
 LOST = "the connection was lost"
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name one."""
@@ -101,14 +105,30 @@ class Fetched:
         return list(self._rows)
 
 
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Whoever waits here has the interpreter soon after, or the server would wait while another thread has it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 class BlockingConnection:
-    """One connection with an event loop of its own, that runs only while a statement does."""
+    """One connection with an event loop of its own, that runs only while a statement does.
+
+    One statement can be sent and waited for later; `before_the_next`, which waits for it, is called before any other.
+    """
 
     def __init__(self, target: Target, *, by_index: bool = False) -> None:
         self._target = target
         self._by_index = by_index
         self._loop = new_event_loop()
         self._connection: asyncpg.Connection | None = None
+        self._sent: asyncio.Task[Sequence[Row]] | None = None
+        self.before_the_next: Callable[[], None] = lambda: None
 
     @property
     def is_open(self) -> bool:
@@ -118,11 +138,29 @@ class BlockingConnection:
         """Connect if it is not. True: it is another connection than before."""
         if self.is_open:
             return False
+        self._end_what_was_sent()
+        self.drop()  # what the server has ended is still to be closed here
         self._connection = self.run(self._target.connect(by_index=self._by_index))
         return True
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Fetched:
         return Fetched(self.run(self._opened().fetch(statement, *parameters)))
+
+    def send(self, statement: str, parameters: Sequence[Any]) -> None:
+        """To be waited for with `receive`."""
+        self._sent = self._loop.create_task(self._opened().fetch(statement, *parameters))
+        with at_once():
+            self._loop.run_until_complete(asyncio.sleep(0))  # in which it is written
+
+    def receive(self) -> Fetched:
+        assert self._sent is not None
+        sent, self._sent = self._sent, None
+        with at_once():
+            return Fetched(self.run(sent))
+
+    def _end_what_was_sent(self) -> None:
+        if self._sent is not None:
+            self.before_the_next()
 
     def executemany(self, statement: str, rows: Iterable[Row], /) -> None:
         written = [[None if value is NOTHING else value for value in row] for row in rows]
@@ -136,10 +174,10 @@ class BlockingConnection:
         """Without parameters nor rows, or several of them."""
         self.run(self._opened().execute(statement))
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, answer: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
         """That it was closed may be learned only now, from what had arrived before this began."""
         try:
-            return self._loop.run_until_complete(coroutine)
+            return self._loop.run_until_complete(answer)
         except (OSError, asyncpg.InternalClientError):
             # Nobody may ever answer on it again, if its machine is gone; the next one may lead to another machine.
             self.drop()
@@ -168,6 +206,7 @@ class BlockingConnection:
 
     def _opened(self) -> asyncpg.Connection:
         """Never another one in the middle: what belongs together would be torn apart."""
+        self._end_what_was_sent()
         if self._connection is None or self._connection.is_closed():
             raise ConnectionError(LOST)
         return self._connection

@@ -446,7 +446,7 @@ FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::xid[])
     AS m (next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id, version)
-WHERE l.id = m.id AND l.xmin = m.version RETURNING 1
+WHERE l.id = m.id AND l.xmin = coalesce(m.version, $last) RETURNING 1
 
 -- name: set_lane
 -- The same with what seldom changes.
@@ -462,11 +462,11 @@ FROM unnest(
     AS m (
         next_seq, done_seq, claim_seq, number, attempt, first_at, ready_at, due_at, owner, epoch, claimed_at, id, version,
         policy, failures, retry_at, paused, parked, queue, more)
-WHERE l.id = m.id AND l.xmin = m.version RETURNING 1
+WHERE l.id = m.id AND l.xmin = coalesce(m.version, $last) RETURNING 1
 
 -- name: check_lane
 -- A lane that was only read: as it was then, and so until the end.
-SELECT 1 FROM lane AS l JOIN unnest($1::bigint[], $2::xid[]) AS m (id, version) ON l.id = m.id AND l.xmin = m.version
+SELECT 1 FROM lane AS l JOIN unnest($1::bigint[], $2::xid[]) AS m (id, version) ON l.id = m.id AND l.xmin = coalesce(m.version, $last)
 ORDER BY l.id FOR UPDATE OF l
 
 -- name: check_worker
@@ -479,7 +479,7 @@ SELECT 1 WHERE (SELECT coalesce(sum(until), 0) FROM hold) = ($1::bigint[])[1]
 
 -- name: check_journal
 -- Nobody else has written since, as far as can be told.
-SELECT 1 WHERE (SELECT coalesce(max(id), 0) FROM journal) = ($1::bigint[])[1]
+SELECT 1 WHERE (SELECT coalesce(max(id), 0) FROM journal) = $newest
 
 -- name: insert_lane
 INSERT INTO lane

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnlane.backends.postgres.believed import ANY_TIME, BelievedOfServer
+from turnlane.backends.postgres.connection import BlockingConnection
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.statement import columns, composed, texts
 from turnlane.backends.rows import WorkerRow
@@ -53,6 +54,7 @@ class PostgresRows(SqlRows):
     """
 
     _believed: BelievedOfServer
+    _connection: BlockingConnection
 
     def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None, twins: bool = False) -> None:
         super().__init__(*args)
@@ -175,11 +177,18 @@ class PostgresRows(SqlRows):
                 self._writes["notify"].append(self._notifies)
         parts = {name: _last(name, rows) for name, rows in sorted(self._writes.items()) if rows}
         if parts:
-            version, fact, newest, alone, *_ = self._execute(*composed(parts)).fetchone()
-            # Who is told of others' transactions need not look for those that are still open.
-            self._believed.wrote(fact, newest, alone=alone or self._notifies is not None)
-            for lane in self.changed:
-                lane.version = version
+            self._give(*composed(parts))
+
+    def _give(self, statement: str, parameters: Sequence[Any]) -> None:
+        self._learn(self._execute(statement, [*parameters, None, None]).fetchone())
+
+    def _learn(self, answer: Row) -> None:
+        version, fact, newest, alone, *_ = answer
+        self._believed.last_version = version
+        # Who is told of others' transactions need not look for those that are still open.
+        self._believed.wrote(fact, newest, alone=alone or self._notifies is not None)
+        for lane in self.changed:
+            lane.version = version
 
     def _gather_lanes(self) -> None:
         for lane in self._added:
@@ -254,12 +263,14 @@ class QuickRows(PostgresRows):
         self._passed: set[int] = set()
         """Lanes that were looked at in passing: nothing rests on those that stay as they are."""
         self._queues_in_file: Sequence[Queue] = ()
+        self._rests_on_what_is_due = False
+        self._composed: tuple[str, Sequence[Any]] | None = None
         self._noted: Sequence[Noted] = ()
 
     def due_queues(self, kind: Kind, now: int) -> Sequence[Queue]:
         """Those of the server if it has to be asked, else of the lanes at hand; nobody else has made one due since."""
         queues = super().due_queues(kind, now)
-        self._writes["check_journal"] = [(self._believed.last_fact,)]
+        self._rests_on_what_is_due = True
         at_hand = self._believed.due_queues(kind, now) if self._is_all_at_hand(kind, now) else ()
         return list(dict.fromkeys([*at_hand, *queues]))
 
@@ -352,9 +363,27 @@ class QuickRows(PostgresRows):
         self._write("settle_messages", self._settlements)
         self._noted = noted
 
-    def commit(self) -> None:
+    def compose(self) -> None:
+        if self._rests_on_what_is_due:
+            self._writes["check_journal"] = [()]
         self._writes["check_worker"] = [(worker,) for worker in self._alive]
         others = self._passed.union(self._changed, (lane.id for lane in self._added))
         seen = [lane for lane in self._lanes.values() if lane is not None and lane.id not in others]
         self._writes["check_lane"] = [(lane.id, lane.version) for lane in seen]
         self._write_all(self._noted)
+
+    def _give(self, statement: str, parameters: Sequence[Any]) -> None:
+        self._composed = (statement, parameters)
+
+    def send(self) -> None:
+        if self._rests_on_what_is_due and self._believed.last_fact is None:
+            raise Again  # somebody else has written meanwhile
+        if self._composed is not None:
+            statement, parameters = self._composed
+            self._connection.send(statement, [*parameters, self._believed.last_version, self._believed.last_fact])
+            for lane in self.changed:
+                lane.version = None  # that of this group, once it is known
+
+    def confirm(self) -> None:
+        if self._composed is not None:
+            self._learn(self._connection.receive().fetchone())

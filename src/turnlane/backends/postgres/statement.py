@@ -15,6 +15,8 @@ CHECKED = frozenset(
     {"move_lane", "set_lane", "renew_worker", "check_lane", "check_worker", "check_holds", "check_journal"}
 )
 """Parts that must find each of their rows. Otherwise somebody else has changed one."""
+LATE = ("$last", "$newest")
+"""Parameters that are known only once the transaction before has ended: what wrote it, and the newest fact since."""
 READS = frozenset({"check_worker", "check_holds", "check_journal"})
 
 NEWEST_FACT = SQL["view_version"]
@@ -49,7 +51,10 @@ def _quoted(text: str) -> str:
 
 
 def composed(parts: Parts) -> tuple[str, list[Any]]:
-    """The statement and its parameters. It answers: the version of what it wrote, its fact, `NEWEST_FACT`, `ALONE`."""
+    """The statement and its parameters but for the late ones.
+
+    It answers: the version of what it wrote, its fact, `NEWEST_FACT`, `ALONE`.
+    """
     names = tuple(parts)
     parameters: list[Any] = [column for rows in parts.values() for column in columns(rows)]
     widths = tuple(len(rows[0]) for rows in parts.values())
@@ -69,7 +74,9 @@ def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
     fact = "(SELECT id FROM insert_journal)" if "insert_journal" in names else "NULL::bigint"
     told = _count("notify") if "notify" in names else "0"
     as_believed = f"1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END)"
-    return f"WITH {', '.join(parts)} SELECT {version}, {fact}, ({NEWEST_FACT}), {ALONE}, {told}, {as_believed}"
+    last, newest = f"${taken + 2}::xid", f"${taken + 3}::bigint"
+    text = f"WITH {', '.join(parts)} SELECT {version}, {fact}, ({NEWEST_FACT}), {ALONE}, {told}, {as_believed}"
+    return f"{text}, {last}, {newest}".replace("$last", last).replace("$newest", newest)
 
 
 def _count(name: str) -> str:

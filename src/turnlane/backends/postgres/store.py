@@ -115,17 +115,27 @@ class PostgresStore:
         self._notifies = notifies
         self.poll_seconds = POLL_SECONDS if notifies is None else LISTENING_POLL_SECONDS
         self.connection = BlockingConnection(target, by_index=True)
+        self.connection.before_the_next = self.confirm
         self._policies = Policies(self.connection, SQL)
         self._ids = LaneIds()
         self.believed = BelievedOfServer(self.connection, idle_after_ms, self.poll_seconds)
         self._care = 0
         """How often what a group rests on was not so: each time it is tried with more care."""
+        self._under_way: QuickRows | None = None
+        self._undone_by: Exception | None = None
+        """What undid the last one that was under way."""
+
+    @property
+    def overlaps(self) -> bool:
+        """With others at work it would be decided over what is not so any more."""
+        return not self.believed.is_disturbed
 
     def now(self) -> int:
         return self._clock.now()
 
     @contextmanager
     def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqlRows]:
+        self._undone_by = None
         if not self.connection.is_open:
             before_waiting()
         self._open()
@@ -134,17 +144,34 @@ class PostgresStore:
         try:
             with self._locked() if careful else self._unlocked() as rows:
                 yield rows
-        except CONFLICT:
-            self._care += 1
+        except CONFLICT as error:
+            self._care += error is not self._undone_by
             raise
-        self._care = 0
+        if careful:
+            self._care = 0
+
+    def confirm(self) -> None:
+        rows, self._under_way = self._under_way, None
+        if rows is not None:
+            try:
+                rows.confirm()
+                self._care = 0
+            except Exception as error:  # noqa: BLE001 - raised below, whenever it is asked for
+                self._undone_by = error
+                self._care += isinstance(error, CONFLICT)
+                self.believed.clear()
+        if self._undone_by is not None:
+            raise self._undone_by
 
     @contextmanager
     def _unlocked(self) -> Iterator[SqlRows]:
         try:
             rows = QuickRows(*self._basis(), ids=self._ids, notifies=self._notifies)
             yield rows
-            rows.commit()
+            rows.compose()
+            self.confirm()
+            rows.send()
+            self._under_way = rows
         except BaseException:  # what was remembered may be changed, whatever happened; it is raised again
             self.believed.clear()
             raise

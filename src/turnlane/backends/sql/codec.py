@@ -54,7 +54,7 @@ class StoredLane(Lane):
     """What seldom changes, as it is in the file."""
     used_at: int = 0
     """When this process last touched it."""
-    version: int = 0
+    version: int | None = 0
     """Of its row, where a store can tell."""
 
 

@@ -20,6 +20,7 @@ from turnlane.model.policy import Queue
 
 
 class SqliteStore:
+    overlaps = False
     poll_seconds = 0.02
     trouble: tuple[type[Exception], ...] = (sqlite3.OperationalError,)
     conflict: tuple[type[Exception], ...] = ()
@@ -59,6 +60,9 @@ class SqliteStore:
         except BackendUnavailable:  # it stays, though nobody is told: what was believed before is not so any more
             self.believed.clear()
             raise
+
+    def confirm(self) -> None:
+        """It is durable at the end."""
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The file is asked only for what is not known."""
