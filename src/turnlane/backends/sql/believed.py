@@ -64,12 +64,13 @@ class Believed:
         self._nothing_due_before.clear()
         self._only_queues.clear()
 
-    def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
+    def keep(self, lanes: Collection[StoredLane], now: int) -> None:
         """Called after the commit, with the lanes that it touched."""
+        known, keep_due = self.lanes, self.keep_due
         for lane in lanes:
             lane.used_at = now
-            self.lanes[lane.kind, lane.key] = lane
-            self.keep_due(lane)
+            known[lane.kind, lane.key] = lane
+            keep_due(lane)
         if now >= self._sweep_at or len(self.lanes) > LANES_MAX or len(self.messages) > MESSAGES_MAX:
             self.sweep(now)
 
