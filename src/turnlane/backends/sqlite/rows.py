@@ -24,7 +24,7 @@ class SqliteRows(SqlRows):
         self, kind: Kind, queue: Queue, now: int, after: tuple[int, int], limit: int
     ) -> tuple[Sequence[StoredLane], tuple[int, int] | None]:
         """The index says which. Nearly always they are all known; else they are read."""
-        rows = self._execute(SQL["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
+        rows = self._execute(SQL["due_lanes"], (int(kind), queue, now, *after, limit)).fetchall()
         ids = [id_ for id_, _ in rows]
         lanes = self._known(ids)
         if len(lanes) < len(ids):
