@@ -481,6 +481,6 @@ class Writer:
             self._report(last)
 
         if not self._loop.is_closed():
+            self._remember()  # not while the event loop wakes up, which could not go on before it
             self._loop.call_soon_threadsafe(report)
-            self._remember()  # while the event loop wakes up
             listening.acquire(timeout=HEARD_SECONDS_MAX)
