@@ -157,9 +157,8 @@ class GroupedBackend:
     # The path of a message
 
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
-        messages = [arrival.message for arrival in arrivals]
-        places = [(TURN, message.conversation) for message in messages]
-        origins = [(message.channel, message.origin_id) for message in messages]
+        places = [(TURN, arrival.message.conversation) for arrival in arrivals]
+        origins = [(arrival.message.channel, arrival.message.origin_id) for arrival in arrivals]
         accepted: list[Acceptance] = await self._call(Transaction.accept, (arrivals,), places, origins)
         return accepted
 

@@ -89,7 +89,7 @@ class Serving:
             if self._is_free(queue, holds) and (pauses is None or not pauses.stop(kind, queue))
         }
         limits = self._limits if kind is TURN else NO_LIMITS
-        if not lines or (len(lines) == 1 and limits == NO_LIMITS):
+        if not lines or (len(lines) == 1 and (limits is NO_LIMITS or limits == NO_LIMITS)):
             return next(iter(lines.values()), iter(()))
         running = Running.of(self._rows.running(kind))
         self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits, holds)
@@ -295,10 +295,10 @@ class Serving:
             moved_from,
             lane.user,
         )
-        who = (lane.attempt, lane.epoch, lane.owner)
+        key, attempt, epoch, owner = lane.key, lane.attempt, lane.epoch, lane.owner
         if delivery is not None:
-            self._noted.append(("delivery.started", lane.key, delivery.id, lane.claim_seq, *who))
+            self._noted.append(("delivery.started", key, delivery.id, lane.claim_seq, attempt, epoch, owner))
         elif messages:
             waited = self._now - messages[0].accepted_at
-            self._noted.append(("turn.started", lane.key, lane.number, *who, size, waited))
+            self._noted.append(("turn.started", key, lane.number, attempt, epoch, owner, size, waited))
         return lease

@@ -348,15 +348,15 @@ class Transaction(Scheduling, TakingOver, Asking):
     # Of a turn
 
     def _answer(self, lane: Lane, lease: Lease, reply: Reply, steered: Sequence[Message]) -> Verdict:
-        deliveries = self._queue_deliveries(lane, (*lease.messages, *steered), reply)
+        messages = (*lease.messages, *steered) if steered else lease.messages
+        deliveries = self._queue_deliveries(lane, messages, reply)
         self._save_session(lane, lease, reply)
         self._record_turn(lane, "answered", lease.policy.agent, reply=reply)
         if reply.usage is not NO_USAGE:
             self._spend(lane, lease, reply)
-        who = (lane.attempt, lane.epoch, lane.owner)
-        spent = (reply.usage.input_tokens, reply.usage.output_tokens)
-        took = self._now - lease.claimed_at
-        self.noted.append(("turn.answered", lane.key, lane.number, *who, deliveries, *spent, took))
+        key, number, attempt, epoch, owner = lane.key, lane.number, lane.attempt, lane.epoch, lane.owner
+        read, wrote, took = reply.usage.input_tokens, reply.usage.output_tokens, self._now - lease.claimed_at
+        self.noted.append(("turn.answered", key, number, attempt, epoch, owner, deliveries, read, wrote, took))
         if lease.heard:
             lane.forget_heard(lease.heard[-1].seq)
         if lane.late_seq is None:
@@ -385,17 +385,16 @@ class Transaction(Scheduling, TakingOver, Asking):
             self._hide(lane)
             return 0
         out = self._lane(OUT, lane.key, lane.policy)
+        key, number, now, of = lane.key, lane.number, self._now, len(parts)
         in_reply_to = tuple([message.origin_id for message in messages])
         for part, text in enumerate(parts, 1):
-            seq = out.arrive(lane.policy, self._now)
-            id_ = delivery_id(lane.key, lane.number, part)
-            place = (lane.number, part, len(parts))
-            delivery = Delivery(id_, lane.key, text, "reply", *place, in_reply_to, seq, self._now)
+            seq, id_ = out.arrive(lane.policy, now), delivery_id(key, number, part)
+            delivery = Delivery(id_, key, text, "reply", number, part, of, in_reply_to, seq, now)
             self._rows.add_delivery(out, delivery)
         self._rows.save_lane(out)
         if lane.rare is not NOTHING_RARE:
             self._fail_if_gone(lane, out)
-        return len(parts)
+        return of
 
     def _save_session(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if reply.session is None or lane.renewed:
@@ -417,8 +416,9 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def _spend(self, lane: Lane, lease: Lease, reply: Reply) -> None:
         if any(amounts(reply.usage)):
-            who = (channel_of(lane.key), lane.runs_for_whom, lease.policy.agent, reply.model or "")
-            self._rows.spend(Account(day_of(self._now), *who), reply.usage)
+            channel, user = channel_of(lane.key), lane.runs_for_whom
+            account = Account(day_of(self._now), channel, user, lease.policy.agent, reply.model or "")
+            self._rows.spend(account, reply.usage)
 
     def _bound(self, lane: Lane, lease: Lease, session: Session) -> Session:
         """To the machine of whoever ran the turn."""
@@ -453,9 +453,8 @@ class Transaction(Scheduling, TakingOver, Asking):
         self._rows.settle_delivery(lane, "sent", receipt=receipt)
         delivery = lease.delivery
         assert delivery is not None
-        waited = self._now - delivery.queued_at
-        place = (delivery.id, lane.claim_seq, delivery.turn)
-        self.noted.append(("delivery.sent", lane.key, *place, lane.attempt, receipt, waited))
+        id_, turn, waited = delivery.id, delivery.turn, self._now - delivery.queued_at
+        self.noted.append(("delivery.sent", lane.key, id_, lane.claim_seq, turn, lane.attempt, receipt, waited))
         self._go_on(lane, taker)
         return "sent"
 

@@ -52,6 +52,9 @@ slow, for each turn after it."""
 HEARD_SECONDS_MAX = 0.001
 """How long to wait for those who were told to call again. An event loop that takes longer has other things to do."""
 
+HEARD_WHILE_WAKING = 2
+"""Of those who were told, so many call again while this thread wakes up. It is woken before them, not after."""
+
 CONFLICTS_MAX = 10
 """How often a group is tried that others got in the way of."""
 
@@ -573,10 +576,13 @@ class Writer:
         listening.acquire()
 
         def report() -> None:
+            last = Group(answers=group.answers[-HEARD_WHILE_WAKING:])
+            del group.answers[-HEARD_WHILE_WAKING:]
             self._report(group)
             self._loop.call_soon(listening.release)  # after those whom the report woke
+            self._report(last)
 
         if not self._loop.is_closed():
+            self._remember()  # not while the event loop wakes up, which could not go on before it
             self._loop.call_soon_threadsafe(report)
-            self._remember()  # while the event loop wakes up
             listening.acquire(timeout=HEARD_SECONDS_MAX)

@@ -68,12 +68,13 @@ class Believed:
         self._nothing_due_before.clear()
         self._only_queues.clear()
 
-    def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
+    def keep(self, lanes: Collection[StoredLane], now: int) -> None:
         """Called after the commit, with the lanes that it touched."""
+        known, keep_due = self.lanes, self.keep_due
         for lane in lanes:
             lane.used_at = now
-            self.lanes[lane.kind, lane.key] = lane
-            self.keep_due(lane)
+            known[lane.kind, lane.key] = lane
+            keep_due(lane)
         said = max(len(self.messages), len(self.deliveries))
         if now >= self._sweep_at or len(self.lanes) > LANES_MAX or said > MESSAGES_MAX:
             self.sweep(now)

@@ -434,8 +434,17 @@ def lone_session_row(lane: int, agent: str, session: Session) -> Row:
 
 def continued_session_row(lane: int, agent: str, session: Session) -> Row:
     used = session.usage
-    tokens = (used.input_tokens, used.output_tokens, used.cached_tokens, used.reasoning_tokens)
-    return (session.turns, *tokens, used.cost, session.updated_at, lane, agent)
+    return (
+        session.turns,
+        used.input_tokens,
+        used.output_tokens,
+        used.cached_tokens,
+        used.reasoning_tokens,
+        used.cost,
+        session.updated_at,
+        lane,
+        agent,
+    )
 
 
 def session_from(row: Row) -> Session:

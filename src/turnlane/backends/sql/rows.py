@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
 
@@ -193,14 +193,17 @@ class SqlRows:
         return queue
 
     def _due_in_file(self, kind: Kind, queue: Queue, now: int, limit: int) -> Iterator[StoredLane]:
-        after = (-1, 0)
-        while True:
-            rows = self._execute(self._sql["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
-            found = [lane for lane in self._resolve(rows) if self._is_due(lane, queue, now)]
-            yield from self._with_sessions(found)
-            if len(rows) < limit:
-                return
-            after = (rows[-1][10], rows[-1][0])
+        after: tuple[int, int] | None = (-1, 0)
+        while after is not None:
+            lanes, after = self._due_page(kind, queue, now, after, limit)
+            yield from self._with_sessions([lane for lane in lanes if self._is_due(lane, queue, now)])
+
+    def _due_page(
+        self, kind: Kind, queue: Queue, now: int, after: tuple[int, int], limit: int
+    ) -> tuple[Sequence[StoredLane], tuple[int, int] | None]:
+        """Lanes that are due in the file, and where the next page begins."""
+        rows = self._execute(self._sql["due_lanes"], (kind, queue, now, *after, limit)).fetchall()
+        return self._resolve(rows), (rows[-1][10], rows[-1][0]) if len(rows) == limit else None
 
     def _is_due(self, lane: StoredLane, queue: Queue, now: int) -> bool:
         return lane.due_at is not None and lane.due_at <= now and self._queue(lane) == queue
@@ -554,7 +557,7 @@ class SqlRows:
             self._execute(self._sql["save_setting"], (name, value))
 
     @property
-    def changed(self) -> Iterable[StoredLane]:
+    def changed(self) -> Collection[StoredLane]:
         return [*self._added, *self._changed.values()]
 
     # Writing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -34,8 +34,8 @@ class BelievedOfFile(Believed):
         self._read_to = UNREAD
         """The last transaction of the journal whose changes this process knows."""
         self._silent = UNREAD
-        self._places: dict[int, Place] | None = None
-        """Of the lanes by their ids, once somebody else was there."""
+        self.places: dict[int, Place] = {}
+        """Of the lanes by their ids. A lane keeps its place, so that one too many does no harm."""
 
     def check(self) -> None:
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
@@ -50,15 +50,16 @@ class BelievedOfFile(Believed):
         super().clear()
         self._read_to = self._silent = UNREAD
 
-    def keep(self, lanes: Iterable[StoredLane], now: int) -> None:
-        lanes = list(lanes)
+    def keep(self, lanes: Collection[StoredLane], now: int) -> None:
         super().keep(lanes, now)
-        if self._places is not None:
-            self._places.update({lane.id: (lane.kind, lane.key) for lane in lanes})
+        places = self.places
+        for lane in lanes:
+            if lane.id not in places:
+                places[lane.id] = (lane.kind, lane.key)
 
     def sweep(self, now: int) -> None:
         super().sweep(now)
-        self._places = None
+        self.places = {lane.id: place for place, lane in self.lanes.items()}
 
     # What each transaction tells the others
 
@@ -76,13 +77,11 @@ class BelievedOfFile(Believed):
         changed = self._changed_by_others()
         if changed is None:
             self.forget_what_changes()
-            self._places = None
+            self.places.clear()
             return
         self.forget_all_but_lanes()
-        if self._places is None:
-            self._places = {lane.id: place for place, lane in self.lanes.items()}
         for lane in changed:
-            place = self._places.pop(lane, None)
+            place = self.places.pop(lane, None)
             if place is not None:
                 self.lanes.pop(place, None)
 

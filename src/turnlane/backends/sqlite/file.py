@@ -132,32 +132,45 @@ class FileLock:
         self._gate = _lock_file(f"{path}-gate")
 
     @contextmanager
-    def taken(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def taken(self) -> Iterator[None]:
+        self.take()
+        try:
+            yield
+        finally:
+            self.let_go()
+
+    def take(self, before_waiting: Callable[[], None] = lambda: None) -> None:
         """`before_waiting` is called if another process has it."""
         self._take(self._gate, GATE_LOOK_SECONDS, before_waiting)
         try:
             self._take(self._file, LOCK_LOOK_SECONDS, before_waiting)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def let_go(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _take(self, fd: int, look_seconds: float, before_waiting: Callable[[], None]) -> None:
+        if _is_taken(fd):
+            return
         for _ in range(int(self._seconds_max / look_seconds)):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                before_waiting()
-                time.sleep(look_seconds)
-            else:
+            before_waiting()
+            time.sleep(look_seconds)
+            if _is_taken(fd):
                 return
         raise BackendUnavailable(f"{self._path}: another process holds the file and does not move; resume it or end it")
 
     def close(self) -> None:
         os.close(self._file)
         os.close(self._gate)
+
+
+def _is_taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lock_file(path: str) -> int:

@@ -6,13 +6,17 @@
 -- The lanes that a group of calls is about, in one probe each.
 SELECT l.* FROM json_each(?2) AS wanted CROSS JOIN lane AS l ON l.kind = ?1 AND l.key = wanted.value
 
+-- name: lanes_by_id
+-- What due_lanes found, in its order.
+SELECT l.* FROM json_each(?1) AS wanted CROSS JOIN lane AS l ON l.id = wanted.value
+
 -- name: next_queue
 -- The next queue in which lanes are due at some time, and when first: one probe, however long it is. Served by lane_due.
 SELECT queue, due_at FROM lane WHERE kind = ? AND queue > ? AND due_at IS NOT NULL ORDER BY queue, due_at LIMIT 1
 
 -- name: due_lanes
--- The next page of a queue's due lanes, longest due first. Served by lane_due.
-SELECT * FROM lane
+-- The next page of a queue's due lanes, longest due first. Served by lane_due alone: most of them are known.
+SELECT id, due_at FROM lane
 WHERE kind = ?1 AND queue = ?2 AND due_at <= ?3 AND (due_at, id) > (?4, ?5)
 ORDER BY due_at, id LIMIT ?6
 

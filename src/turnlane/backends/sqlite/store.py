@@ -40,19 +40,21 @@ class SqliteStore:
     @contextmanager
     def transaction(self, before_waiting: Callable[[], None]) -> Iterator[SqliteRows]:
         self._log.check()
-        with self._lock.taken(before_waiting):
+        self._lock.take(before_waiting)
+        try:
             self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                self.believed.check()
-                written = self.connection.total_changes
-                yield SqliteRows(self.connection, self._policies, self.believed, self.now())
-                self.connection.execute("COMMIT")
-            except BaseException:  # nothing of it may stay, whatever happened; it is raised again
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                self._policies.forget_numbers()
-                self.believed.clear()
-                raise
+            self.believed.check()
+            written = self.connection.total_changes
+            yield SqliteRows(self.connection, self._policies, self.believed, self.now())
+            self.connection.execute("COMMIT")
+        except BaseException:  # nothing of it may stay, whatever happened; it is raised again
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._policies.forget_numbers()
+            self.believed.clear()
+            raise
+        finally:
+            self._lock.let_go()
         if self.connection.total_changes != written:
             self._log.committed()
         try:
