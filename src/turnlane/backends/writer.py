@@ -181,6 +181,9 @@ class Store(Protocol):
     def confirm(self) -> None:
         """Wait until the last transaction is durable. Raises what undid it, as often as it is asked until the next."""
 
+    def rest(self) -> None:
+        """Nobody calls: what was put off is done now."""
+
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """When a lane of these kinds is due next, by time alone."""
 
@@ -231,6 +234,10 @@ class Writer:
             call.future.set_exception(BackendUnavailable("the backend is closed; open it again"))
         else:
             self._calls.put(call)
+
+    def more_follow(self) -> bool:
+        """Asked while a group is performed: somebody waits for the next one, or will be told soon and call again."""
+        return self._flight is not None or not self._calls.empty()
 
     def poke(self) -> None:
         """Look now whether those who wait can be served."""
@@ -369,6 +376,7 @@ class Writer:
     def _something_is_due(self) -> bool:
         """Asked when nobody called: has time passed, or another process written, so that a waiting claim is served?"""
         try:
+            self._store.rest()
             self._store.believed.check()
             if not self._waiting:
                 return False
@@ -409,6 +417,7 @@ class Writer:
             return
         soon = self._store.now() + int(self._store.poll_seconds * 1000)
         try:
+            self._store.rest()
             self._look_ahead()
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failed_look(error)

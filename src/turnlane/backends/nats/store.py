@@ -426,6 +426,9 @@ class NatsStore:
     def confirm(self) -> None:
         """It is durable at the end."""
 
+    def rest(self) -> None:
+        """Nothing is put off."""
+
     def _store(self, rows: NatsRows) -> None:
         self._store_policies()
         # Whatever one transaction does to one conversation stays together.

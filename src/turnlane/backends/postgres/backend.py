@@ -44,6 +44,7 @@ class PostgresBackend(SqlBackend):
         self._reader = self._open_reader()
         self._store = PostgresStore(self.target, self._clock, self._idle_after_ms, notifies)
         self._writer = Writer(self._store, self._report, lambda: self.limits, self.counted)
+        self._store.more_follow = self._writer.more_follow
         self._writer.start()
         if notifies is not None:
             listens = asyncio.Event()
@@ -133,5 +134,5 @@ class PostgresBackend(SqlBackend):
         if who != self._me:
             self._tell_of_a_change()
             if self._writer is not None:
-                self._store.believed.hear()
+                self._store.hear()
                 self._writer.poke()

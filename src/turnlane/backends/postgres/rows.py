@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnlane.backends.postgres.believed import ANY_TIME, BelievedOfServer
+from turnlane.backends.postgres.bell import Bell
 from turnlane.backends.postgres.connection import BlockingConnection
 from turnlane.backends.postgres.queries import SQL
 from turnlane.backends.postgres.statement import columns, composed, texts
@@ -18,6 +19,9 @@ from turnlane.model.event import Noted
 from turnlane.model.lane import OUT, TURN, Kind, Lane
 from turnlane.model.policy import Queue
 from turnlane.model.session import Session
+
+MoreFollow = Callable[[], bool]
+"""Whether another group is about to be decided."""
 
 LANES_PER_BLOCK = 1000
 SENDS = "sends"
@@ -56,11 +60,12 @@ class PostgresRows(SqlRows):
     _believed: BelievedOfServer
     _connection: BlockingConnection
 
-    def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None, twins: bool = False) -> None:
+    def __init__(self, *args: Any, ids: LaneIds, bell: Bell, more_follow: MoreFollow, twins: bool = False) -> None:
         super().__init__(*args)
         self._ids = ids
-        self._notifies = notifies
-        """The channel, and who we are."""
+        self._bell = bell
+        self._is_heard = bell.is_heard
+        self._more_follow = more_follow
         self._looks_for_twins = twins
         self._held: set[str] = set()
         self._knew_of_rates = self._policies.rated
@@ -173,8 +178,9 @@ class PostgresRows(SqlRows):
         self._gather_spent()
         if noted:
             self._writes["insert_journal"].append((self.now, to_text(noted)))
-            if self._notifies is not None:
-                self._writes["notify"].append(self._notifies)
+        ring = self._bell.ring(noted=bool(noted), more_follow=self._more_follow())
+        if ring is not None:
+            self._writes["notify"].append(ring)
         parts = {name: _last(name, rows) for name, rows in sorted(self._writes.items()) if rows}
         if parts:
             self._give(*composed(parts))
@@ -186,7 +192,7 @@ class PostgresRows(SqlRows):
         version, fact, newest, alone, *_ = answer
         self._believed.last_version = version
         # Who is told of others' transactions need not look for those that are still open.
-        self._believed.wrote(fact, newest, alone=alone or self._notifies is not None)
+        self._believed.wrote(fact, newest, alone=alone or self._is_heard)
         for lane in self.changed:
             lane.version = version
 
@@ -256,8 +262,8 @@ class QuickRows(PostgresRows):
     This is how nearly every group goes. The few that need a lock, or write something at once, begin again.
     """
 
-    def __init__(self, *args: Any, ids: LaneIds, notifies: tuple[str, str] | None) -> None:
-        super().__init__(*args, ids=ids, notifies=notifies)
+    def __init__(self, *args: Any, ids: LaneIds, bell: Bell, more_follow: MoreFollow) -> None:
+        super().__init__(*args, ids=ids, bell=bell, more_follow=more_follow)
         self._sql = PEEKS
         self._alive: set[str] = set()
         self._passed: set[int] = set()

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import asyncpg
 
 from turnlane.backends.postgres.believed import BelievedOfServer
+from turnlane.backends.postgres.bell import Bell
 from turnlane.backends.postgres.connection import BlockingConnection, Target
 from turnlane.backends.postgres.queries import SQL
-from turnlane.backends.postgres.rows import Again, LaneIds, PostgresRows, QuickRows
+from turnlane.backends.postgres.rows import Again, LaneIds, MoreFollow, PostgresRows, QuickRows
+from turnlane.backends.postgres.statement import columns, texts
 from turnlane.backends.sql.codec import Policies
 from turnlane.backends.sql.rows import SqlRows
 from turnlane.clock import Clock, SystemClock
@@ -110,9 +112,12 @@ class PostgresStore:
     conflict = CONFLICT
 
     def __init__(self, target: Target, clock: Clock, idle_after_ms: int, notifies: tuple[str, str] | None) -> None:
+        """`notifies`: the channel on which others listen, and who we are."""
         self._target = target
         self._clock = ServerClock(clock)
-        self._notifies = notifies
+        self._bell = Bell(notifies)
+        self.more_follow: MoreFollow = lambda: False
+        """Set by whoever knows."""
         self.poll_seconds = POLL_SECONDS if notifies is None else LISTENING_POLL_SECONDS
         self.connection = BlockingConnection(target, by_index=True)
         self.connection.before_the_next = self.confirm
@@ -159,6 +164,7 @@ class PostgresStore:
             except Exception as error:  # noqa: BLE001 - raised below, whenever it is asked for
                 self._undone_by = error
                 self._care += isinstance(error, CONFLICT)
+                self._bell.undone()
                 self.believed.clear()
         if self._undone_by is not None:
             raise self._undone_by
@@ -166,13 +172,14 @@ class PostgresStore:
     @contextmanager
     def _unlocked(self) -> Iterator[SqlRows]:
         try:
-            rows = QuickRows(*self._basis(), ids=self._ids, notifies=self._notifies)
+            rows = QuickRows(*self._basis(), ids=self._ids, bell=self._bell, more_follow=self.more_follow)
             yield rows
             rows.compose()
             self.confirm()
             rows.send()
             self._under_way = rows
         except BaseException:  # what was remembered may be changed, whatever happened; it is raised again
+            self._bell.undone()
             self.believed.clear()
             raise
 
@@ -181,7 +188,10 @@ class PostgresStore:
         self.connection.command("BEGIN")
         try:
             self.believed.forget_what_changes()
-            yield PostgresRows(*self._basis(), ids=self._ids, notifies=self._notifies, twins=self._care > 1)
+            twins = self._care > 1
+            yield PostgresRows(
+                *self._basis(), ids=self._ids, bell=self._bell, more_follow=self.more_follow, twins=twins
+            )
             self.connection.command("COMMIT")
         except BaseException:  # nothing of it may stay, whatever happened; it is raised again
             self._undo()
@@ -198,12 +208,29 @@ class PostgresStore:
         self._clock.read(self.connection)
 
     def _undo(self) -> None:
+        self._bell.undone()
         self._policies.forget_numbers()
         self.believed.clear()
         try:
             self.connection.command("ROLLBACK")
         except (*TROUBLE, asyncpg.PostgresError, asyncpg.InterfaceError):
             self.connection.drop()  # with which the server undoes it
+
+    def hear(self) -> None:
+        """Called by any thread: somebody else has written."""
+        self._bell.hear()
+        self.believed.hear()
+
+    def rest(self) -> None:
+        ring = self._bell.ring(noted=False, more_follow=False)
+        if ring is None:
+            return
+        try:
+            self._open()
+            self.connection.execute(texts(SQL["notify"]), columns([ring]))
+        except BaseException:  # they are still not told, whatever happened; it is raised again
+            self._bell.undone()
+            raise
 
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The server is asked only for what is not known."""

@@ -66,6 +66,9 @@ class SqliteStore:
     def confirm(self) -> None:
         """It is durable at the end."""
 
+    def rest(self) -> None:
+        """Nothing is put off."""
+
     def next_due(self, kinds: Iterable[Kind]) -> int | None:
         """The file is asked only for what is not known."""
 
