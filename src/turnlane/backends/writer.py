@@ -473,7 +473,7 @@ class Writer:
         group = self._transact(calls)
         try:
             self._store.confirm()
-        except Exception:
+        except Exception:  # whatever it was, nothing of it has happened; it is raised again
             self._call_back(Flight(calls, group))
             raise
         return group
@@ -490,7 +490,7 @@ class Writer:
     def _remember(self) -> None:
         """What the last group left may be believed; before anybody asks whether others have written since."""
         if self._done is not None:
-            self._store.believed.keep(self._done.changed, self._store.now())
+            self._store.believed.keep(self._done.changed, self._done.now)
             self._done = None
 
     def _apply(self, rows: GroupRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
