@@ -217,10 +217,12 @@ async def test_what_comes_while_it_is_closed_is_counted_on_the_button(
 ) -> None:
     answered = gate(outside)
     async with embedded(site) as (_, address):
-        page, _ = await opened(browser, address)
+        page, frame = await opened(browser, address)
+        await frame.run("addEventListener('message', ({ data }) => { window.isClosed = data.turnlane === 'closed' })")
         await say(page, "call me back")
         await outside.until(lambda: len(outside.calls) == 1)
         await page.run("Turnlane.close()")
+        await frame.until("window.isClosed")  # an answer that is there before is one that was looked at
         answered.set()
         await eventually(lambda: is_called(page, "Open Help, 1 unread"))
         await page.reload()
