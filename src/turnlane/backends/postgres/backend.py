@@ -60,7 +60,8 @@ class PostgresBackend(SqlBackend):
 
     def _once(self, work: Callable[[BlockingConnection], T]) -> T:
         """On a connection of its own."""
-        connection = BlockingConnection(self.target)
+        # Nobody may wait for it to end: then it must not hold what only its thread can clean up, as uvloop does.
+        connection = BlockingConnection(self.target, loop=asyncio.new_event_loop)
         try:
             connection.open()
             return work(connection)

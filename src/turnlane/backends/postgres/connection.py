@@ -122,10 +122,16 @@ class BlockingConnection:
     One statement can be sent and waited for later; `before_the_next`, which waits for it, is called before any other.
     """
 
-    def __init__(self, target: Target, *, by_index: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        by_index: bool = False,
+        loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
+    ) -> None:
         self._target = target
         self._by_index = by_index
-        self._loop = new_event_loop()
+        self._loop = loop()
         self._connection: asyncpg.Connection | None = None
         self._sent: asyncio.Task[Sequence[Row]] | None = None
         self.before_the_next: Callable[[], None] = lambda: None
