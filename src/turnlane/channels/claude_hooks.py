@@ -52,8 +52,10 @@ class ClaudeHooks:
                 woken.clear()
                 while await self._take(receive):
                     pass
+                # Not `wait_for`: cancelled in the moment in which it is woken, that of Python 3.11 goes on for ever.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await woken.wait()
 
     async def send(self, delivery: Delivery) -> SendResult:
         return Refused("nobody at a keyboard can be answered; let the agent of this channel say nothing")

@@ -239,7 +239,8 @@ class Worker:
 
     async def _rest(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._beat_now.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._beat_now.wait()
         except TimeoutError:
             return
         self._beat_now.clear()

@@ -56,7 +56,8 @@ class SqlBackend(GroupedBackend):
 
 async def _is_set(event: asyncio.Event, within: float) -> bool:
     try:
-        await asyncio.wait_for(event.wait(), within)
+        async with asyncio.timeout(within):
+            await event.wait()
     except TimeoutError:
         return False
     return True
