@@ -89,7 +89,7 @@ class Serving:
             if self._is_free(queue, holds) and (pauses is None or not pauses.stop(kind, queue))
         }
         limits = self._limits if kind is TURN else NO_LIMITS
-        if not lines or (len(lines) == 1 and (limits is NO_LIMITS or limits == NO_LIMITS)):
+        if not lines or (len(lines) == 1 and limits == NO_LIMITS):
             return next(iter(lines.values()), iter(()))
         running = Running.of(self._rows.running(kind))
         self._shares[kind] = Shares(running, Counter(self._rows.served(kind)), limits, holds)

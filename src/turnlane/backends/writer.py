@@ -464,12 +464,12 @@ class Writer:
     def _transact_in_the_end(self, calls: Sequence[Call]) -> Group:
         for _ in range(CONFLICTS_MAX):
             try:
-                return self._transact_to_the_end(calls)
+                return self._transact_and_confirm(calls)
             except self._store.conflict:
                 self._counted.conflicts += 1
-        return self._transact_to_the_end(calls)
+        return self._transact_and_confirm(calls)
 
-    def _transact_to_the_end(self, calls: Sequence[Call]) -> Group:
+    def _transact_and_confirm(self, calls: Sequence[Call]) -> Group:
         group = self._transact(calls)
         try:
             self._store.confirm()

@@ -74,8 +74,8 @@ class BelievedOfServer(Believed):
         self._agenda_of: dict[int, Agenda] = {}
         self.last_fact: int | None = None
         """The newest of the journal when it was read what is due, or since then by this process."""
-
         self.last_version: int | None = None
+        """Of what the last group wrote."""
 
     def hear(self) -> None:
         """Called by any thread: somebody else has written."""

@@ -105,15 +105,18 @@ class Fetched:
         return list(self._rows)
 
 
+USUAL_SWITCH_SECONDS = sys.getswitchinterval()
+"""Read once: another thread of the kind below may have changed it for a moment."""
+
+
 @contextmanager
 def at_once() -> Iterator[None]:
     """Whoever waits here has the interpreter soon after, or the server would wait while another thread has it."""
-    before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(USUAL_SWITCH_SECONDS)
 
 
 class BlockingConnection:

@@ -15,7 +15,7 @@ CHECKED = frozenset(
     {"move_lane", "set_lane", "renew_worker", "check_lane", "check_worker", "check_holds", "check_journal"}
 )
 """Parts that must find each of their rows. Otherwise somebody else has changed one."""
-LATE = ("$last", "$newest")
+LATE = {"$last": "xid", "$newest": "bigint"}
 """Parameters that are known only once the transaction before has ended: what wrote it, and the newest fact since."""
 READS = frozenset({"check_worker", "check_holds", "check_journal"})
 
@@ -74,9 +74,10 @@ def _text(names: tuple[str, ...], widths: tuple[int, ...]) -> str:
     fact = "(SELECT id FROM insert_journal)" if "insert_journal" in names else "NULL::bigint"
     told = _count("notify") if "notify" in names else "0"
     as_believed = f"1 / (CASE WHEN {found} = ${taken + 1}::bigint THEN 1 ELSE 0 END)"
-    last, newest = f"${taken + 2}::xid", f"${taken + 3}::bigint"
     text = f"WITH {', '.join(parts)} SELECT {version}, {fact}, ({NEWEST_FACT}), {ALONE}, {told}, {as_believed}"
-    return f"{text}, {last}, {newest}".replace("$last", last).replace("$newest", newest)
+    for number, (name, kind) in enumerate(LATE.items(), taken + 2):
+        text = f"{text}, {name}".replace(name, f"${number}::{kind}")
+    return text
 
 
 def _count(name: str) -> str:
