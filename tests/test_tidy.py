@@ -113,6 +113,17 @@ def takes_time_and_chance_from_the_clock(source: Source) -> Offences:
             yield line, f"{name}: time and chance come from turnlane.clock, so that a seed replays a failure"
 
 
+def ends_when_it_is_cancelled(source: Source) -> Offences:
+    if source.path.startswith("src/turnlane/testing/"):
+        return
+    for call in source.each(ast.Call):
+        if ast.unparse(call.func) == "asyncio.wait_for":
+            yield (
+                call.lineno,
+                "wait_for of Python 3.11 may miss that it is cancelled: event_loop.happens, asyncio.timeout",
+            )
+
+
 def keeps_the_model_pure(source: Source) -> Offences:
     if not source.path.startswith("src/turnlane/model/"):
         return
@@ -156,6 +167,7 @@ FOR_THE_PACKAGE: list[Rule] = [
     prints_only_in_the_command_line,
     says_why_it_catches_everything,
     takes_time_and_chance_from_the_clock,
+    ends_when_it_is_cancelled,
     keeps_the_model_pure,
     keeps_functions_short,
 ]
@@ -233,6 +245,7 @@ MODEL = "src/turnlane/model/example.py"
         (takes_time_and_chance_from_the_clock, ELSEWHERE, "x = time.time()"),
         (takes_time_and_chance_from_the_clock, ELSEWHERE, "x = datetime.now(UTC)"),
         (takes_time_and_chance_from_the_clock, ELSEWHERE, "key = uuid.uuid4()"),
+        (ends_when_it_is_cancelled, ELSEWHERE, "await asyncio.wait_for(event.wait(), 1)"),
         (keeps_the_model_pure, MODEL, "import asyncio"),
         (keeps_the_model_pure, MODEL, "from msgspec import Struct"),
         (keeps_the_model_pure, MODEL, "from turnlane.clock import Clock"),
@@ -260,6 +273,7 @@ def test_each_rule_sees_its_offence(rule: Rule, path: str, text: str) -> None:
             MODEL,
             "from turnlane.errors import InvalidMessage\nimport turnlane.model.lane\nimport re",
         ),
+        (ends_when_it_is_cancelled, ELSEWHERE, "self.wait_for(answer)"),
         (keeps_the_model_pure, ELSEWHERE, "import asyncio"),
         (keeps_functions_short, ELSEWHERE, "def short():\n    '''" + "\n" * FUNCTION_LINES_MAX + "'''\n    ..."),
         (

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +19,7 @@ from turnlane.backends.base import Backend, open_backend
 from turnlane.channels.base import Channel, Heard, HookChannel, ListeningChannel, Received
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import BackendUnavailable, InvalidSettings, NotFound
+from turnlane.event_loop import happens
 from turnlane.flow.flood import Flood
 from turnlane.flow.hear import hear
 from turnlane.flow.reach import reach
@@ -267,8 +268,7 @@ class Bot:
         """Until nothing waited for so long, or told to stop. What comes later waits for the next start."""
         since = self.clock.monotonic()
         while not self._stopping.is_set() and self.clock.monotonic() - since < seconds:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), min(LOOK_SECONDS, seconds))
+            await happens(self._stopping, within=min(LOOK_SECONDS, seconds))
             try:
                 counts = await self.backend.counts()
             except BackendUnavailable:

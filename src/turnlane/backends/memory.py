@@ -18,6 +18,7 @@ from turnlane.backends.serving import Taker
 from turnlane.backends.transaction import Transaction
 from turnlane.clock import Clock
 from turnlane.errors import WorkerLost
+from turnlane.event_loop import happens
 from turnlane.model.delivery import UNSETTLED, Delivery, DeliveryState, Reported, Settled
 from turnlane.model.event import Event, Fact, event_of
 from turnlane.model.lane import Kind, Lane, LaneState
@@ -646,8 +647,4 @@ class MemoryBackend:
         return Changes(events, [LaneView.of(lane, now) for lane in lanes if lane is not None])
 
     async def changed(self, within: float) -> bool:
-        try:
-            await asyncio.wait_for(self._store.change.wait(), within)
-        except TimeoutError:
-            return False
-        return True
+        return await happens(self._store.change, within=within)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from turnlane.channels.base import Aside, Heard, Receive
 from turnlane.errors import BackendUnavailable, InvalidMessage
+from turnlane.event_loop import happens
 from turnlane.model.delivery import Delivery, Refused, SendResult
 from turnlane.model.message import Message, conversation_key
 
@@ -52,10 +53,7 @@ class ClaudeHooks:
                 woken.clear()
                 while await self._take(receive):
                     pass
-                # Not `wait_for`: cancelled in the moment in which it is woken, that of Python 3.11 goes on for ever.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await woken.wait()
+                await happens(woken, within=LOOK_SECONDS)
 
     async def send(self, delivery: Delivery) -> SendResult:
         return Refused("nobody at a keyboard can be answered; let the agent of this channel say nothing")

@@ -23,6 +23,7 @@ from turnlane.cli.main import EXIT_UNAVAILABLE, EXIT_WAITED, Failed
 from turnlane.cli.table import one_line
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
+from turnlane.event_loop import happens
 from turnlane.settings import Settings, WebChannel
 
 PROMPT = "› "
@@ -257,13 +258,16 @@ class Talk:
         await self._until_quiet()
 
     async def _until_quiet(self) -> None:
-        with suppress(TimeoutError):
-            while True:
-                await asyncio.wait_for(self._until_moved(), FURTHER_PARTS_SECONDS)
+        while await self._moves(within=FURTHER_PARTS_SECONDS):
+            pass
 
     async def _until_moved(self) -> None:
         self._moved.clear()
         await self._moved.wait()
+
+    async def _moves(self, *, within: float) -> bool:
+        self._moved.clear()
+        return await happens(self._moved, within=within)
 
     # Before
 
@@ -370,8 +374,7 @@ class Talk:
             self._moved.set()
 
     async def _pause(self, failures: int) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._until_moved(), _retry_seconds(failures))
+        await self._moves(within=_retry_seconds(failures))
 
 
 def _retry_seconds(failures: int) -> float:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from turnlane.clock import Clock, SystemClock
+from turnlane.event_loop import happens
 from turnlane.http.listen import LISTEN_FD, PROCESS, SUPERVISOR_FD, bind, inherited_socket
 from turnlane.model.policy import Backoff
 from turnlane.observe.metrics import forget_process
@@ -126,8 +127,7 @@ class _Supervisor:
                 early_ends = 1 if self._clock.monotonic() - started >= HEALTHY_SECONDS else early_ends + 1
                 delay = RESTART.delay_ms(early_ends) / 1000
                 self._say(f"{who} {how(ended)}; starting another in {delay:g} s")
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), delay)
+                await happens(self._stopping, within=delay)
 
     async def _run_child(self, place: int, pipe: int) -> tuple[int, str]:
         listening = self._listening.fileno()

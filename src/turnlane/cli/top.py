@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from turnlane.cli.top_look import Lookout
 from turnlane.cli.top_screen import ABOVE, BELOW, GLYPHS, Look, frame
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import TurnlaneError
+from turnlane.event_loop import happens
 from turnlane.flow import steer
 from turnlane.model.view import Counts, LaneView
 from turnlane.settings import Settings, without_password
@@ -237,8 +238,7 @@ class Top:
             await self._lookout.try_to_look()
             await self._read_story()
             self._new.set()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), self._every)
+            await happens(self._look_now, within=self._every)
 
     async def _read_story(self) -> None:
         conversation = self.desk.selected

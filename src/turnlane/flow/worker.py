@@ -12,6 +12,7 @@ from turnlane.backends.base import Backend, Verdict
 from turnlane.channels.base import Channel
 from turnlane.clock import Clock
 from turnlane.errors import BackendUnavailable
+from turnlane.event_loop import happens
 from turnlane.flow.attend import Attendant
 from turnlane.flow.deliver import deliver, late_delivery, send_seconds_max
 from turnlane.flow.indicate import Indicator
@@ -238,12 +239,8 @@ class Worker:
             self._notice_a_stall(beat)
 
     async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._beat_now.wait()
-        except TimeoutError:
-            return
-        self._beat_now.clear()
+        if await happens(self._beat_now, within=seconds):
+            self._beat_now.clear()
 
     def _on_lost(self, worker: str) -> None:
         """A slot heard it before the keeper: start over now, not at the next beat."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import get_args
 
+from turnlane.event_loop import happens
 from turnlane.testing.evidence import Conversation, Promise, Violation, answer_of, gather, what_happened
 from turnlane.testing.failing import SERVERS, Fault, Servers, started
 from turnlane.testing.outside import NO_ANSWER, Call, Outside, ask
@@ -232,8 +233,7 @@ class _Torture:
         process.thaw()
 
     async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.over.wait(), seconds)
+        await happens(self.over, within=seconds)
 
     # The judgement
 

@@ -20,6 +20,7 @@ from turnlane.backends.transaction import Transaction
 from turnlane.backends.unattended import unattended
 from turnlane.backends.writer import Writer
 from turnlane.clock import Clock
+from turnlane.event_loop import happens
 from turnlane.model.view import Changes
 
 T = TypeVar("T")
@@ -94,15 +95,11 @@ class NatsBackend(GroupedBackend):
         here, before = self._change, await self._call(_heard_to, (self._store,))
         try:
             async with asyncio.timeout(within):
-                while True:
-                    try:
-                        await asyncio.wait_for(here.wait(), LOOK_SECONDS)
-                        return True
-                    except TimeoutError:
-                        if await self._seen() > before:
-                            return True
+                while not await happens(here, within=LOOK_SECONDS) and await self._seen() <= before:
+                    pass
         except TimeoutError:
             return False
+        return True
 
     async def _seen(self) -> int:
         seen: int = await self._call(_catch_up, (self._store,))

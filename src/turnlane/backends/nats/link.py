@@ -24,6 +24,7 @@ from nats.errors import TimeoutError as NatsTimeout
 
 from turnlane.backends.nats.target import Target
 from turnlane.clock import SystemClock
+from turnlane.event_loop import happens
 
 T = TypeVar("T")
 
@@ -245,7 +246,8 @@ class Link:
 
     async def _close(self) -> None:
         if self._client is not None:
-            await asyncio.wait_for(self._client.close(), CONNECT_SECONDS_MAX)
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await self._client.close()
 
     @property
     def client(self) -> Client:
@@ -516,10 +518,8 @@ class Heard:
     async def next(self) -> Msg:
         if not self._messages:
             self._came.clear()
-            try:
-                await asyncio.wait_for(self._came.wait(), ANSWER_SECONDS_MAX)
-            except TimeoutError as error:
-                raise NatsTimeout from error
+            if not await happens(self._came, within=ANSWER_SECONDS_MAX):
+                raise NatsTimeout
         return self._messages.popleft()
 
 

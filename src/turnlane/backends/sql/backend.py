@@ -9,6 +9,7 @@ from typing import Any
 from turnlane.backends.grouped import GroupedBackend
 from turnlane.backends.sql.views import SqlViews
 from turnlane.backends.transaction import Transaction
+from turnlane.event_loop import happens
 
 LOOK_SECONDS = 0.1
 """How often `changed` looks for the writes of other processes."""
@@ -44,7 +45,7 @@ class SqlBackend(GroupedBackend):
         before = await self._version()
         try:
             async with asyncio.timeout(within):
-                while not await _is_set(here, LOOK_SECONDS) and await self._version() == before:
+                while not await happens(here, within=LOOK_SECONDS) and await self._version() == before:
                     pass
         except TimeoutError:
             return False
@@ -52,12 +53,3 @@ class SqlBackend(GroupedBackend):
 
     async def _version(self) -> int:
         return await self._read(lambda views: views.version())
-
-
-async def _is_set(event: asyncio.Event, within: float) -> bool:
-    try:
-        async with asyncio.timeout(within):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

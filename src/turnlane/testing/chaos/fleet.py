@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from turnlane.errors import InvalidInput
+from turnlane.event_loop import happens
 from turnlane.testing.chaos.judge import Fault, judge
 from turnlane.testing.chaos.people import People, Plan
 from turnlane.testing.chaos.rehearsal import load_bot, rehearsed, seen_in
@@ -108,8 +109,7 @@ class _Fleet:
         process.thaw()
 
     async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.calm.wait(), seconds)
+        await happens(self.calm, within=seconds)
 
     async def _end(self, process: Turnlane) -> None:
         await _joined(process)

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -15,6 +15,7 @@ from typing import Any, cast
 from turnlane.app import Bot
 from turnlane.backends.base import Backend
 from turnlane.errors import BackendUnavailable, InvalidInput
+from turnlane.event_loop import happens
 from turnlane.testing.chaos.judge import Fault, judge
 from turnlane.testing.chaos.people import People, Plan
 from turnlane.testing.chaos.rehearsal import rehearsed, seen_in
@@ -125,9 +126,7 @@ class _Inside:
 
     async def _trouble_comes(self, chance: Random) -> bool:
         """After a while; once it is calm, never again."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.calm.wait(), chance.uniform(0.1, 1.0))
-        if self.calm.is_set():
+        if await happens(self.calm, within=chance.uniform(0.1, 1.0)):
             await self.ended.wait()
         return not self.ended.is_set()
 

@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
 from turnlane.app import Bot
 from turnlane.errors import BackendUnavailable
+from turnlane.event_loop import happens
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, conversation_key
 
@@ -104,8 +104,7 @@ class People:
             self.happened["messages refused (on_full)"] += received.rejected
 
     async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), seconds)
+        await happens(self._over, within=seconds)
 
     async def are_answered(self) -> bool:
         """Wait until nothing is left to answer or to send. False: the plan's patience is over."""

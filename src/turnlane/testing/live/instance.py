@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
+from turnlane.event_loop import happens
 from turnlane.testing.evidence import Violation
 from turnlane.testing.live.arrivals import Plan
 from turnlane.testing.live.storm import Target
@@ -143,9 +144,7 @@ class Instance:
         """One after the other, every so often, until it is over. A new one takes the place of each."""
         chance = Random(f"{self.plan.seed}/kills")
         while self.plan.kill_every is not None and not over.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), self.plan.kill_every)
-            if not over.is_set():
+            if not await happens(over, within=self.plan.kill_every):
                 await self._kill(chance.choice(self.workers))
 
     async def _kill(self, worker: Turnlane) -> None:

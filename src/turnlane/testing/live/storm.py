@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from turnlane.errors import InvalidInput
+from turnlane.event_loop import happens
 from turnlane.testing.live.arrivals import Said
 from turnlane.testing.outside import NO_ANSWER, Answer, Caller
 
@@ -151,5 +152,4 @@ async def _until(moment: float, over: asyncio.Event) -> None:
         # Even a storm that is behind its plan must hear that it is over.
         await asyncio.sleep(0)
         return
-    with suppress(TimeoutError):
-        await asyncio.wait_for(over.wait(), seconds)
+    await happens(over, within=seconds)
