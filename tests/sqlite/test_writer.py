@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.http.conftest import eventually
@@ -53,12 +56,17 @@ async def test_calls_that_wait_together_are_one_transaction(path: Path, store: S
 @asynccontextmanager
 async def file_taken(path: Path, store: SqliteBackend) -> AsyncIterator[None]:
     """By another process, with one call waiting for it: all that are made meanwhile wait together behind that one."""
-    with closing(FileLock(path)) as theirs:
+    assert store._writer is not None
+    perform, waiting = store._writer._perform, threading.Event()
+
+    def perform_what_was_taken(calls: Sequence[Call]) -> Group:
+        waiting.set()  # not as soon as no call is left: one that is made then may still be taken along
+        return perform(calls)
+
+    with closing(FileLock(path)) as theirs, mock.patch.object(store._writer, "_perform", perform_what_was_taken):
         with theirs.taken():
             first = asyncio.ensure_future(store.accept([arrival("first", "first")]))
-            await asyncio.sleep(0)  # until it is made
-            assert store._writer is not None
-            await eventually(store._writer._calls.empty)
+            await eventually(waiting.is_set)
             yield
         await first
 
@@ -114,15 +122,22 @@ async def test_turns_that_end_together_are_not_all_in_one_group_if_it_would_take
     assert [turns for turns in groups if turns] == [writer.GROUP_TURNS_MAX, 50]
 
 
+Sending = asyncio.Task[Committed]
+
+
+async def nothing(_: Committed, __: Sending) -> None:
+    """What a runner does that waits for its agent."""
+
+
 @asynccontextmanager
 async def turn_and_sending_over(
-    path: Path, store: SqliteBackend, then: Callable[[], None] = lambda: None
-) -> AsyncIterator[tuple[asyncio.Task[Committed], asyncio.Task[Committed]]]:
+    path: Path, store: SqliteBackend, then: Callable[[Committed, Sending], Awaitable[None]] = nothing
+) -> AsyncIterator[tuple[asyncio.Task[Committed], Sending]]:
     """At the same time. Another turn follows the one that is over; `then` is what its runner does at once."""
 
     async def run(lease: Lease) -> Committed:
         committed = await store.commit(lease, Replied(Reply(None)), take_next=True)
-        then()
+        await then(committed, sent)
         return committed
 
     await store.join("worker", TERM_MS)
@@ -144,20 +159,36 @@ async def test_who_has_sent_something_is_told_last_while_the_next_turn_is_stored
 ) -> None:
     monkeypatch.setattr(writer, "HEARD_SECONDS_MAX", 5)
     commit = Transaction.commit
-    told_before = []
+    sendings: list[Sending] = []
+    told_before: list[bool] = []
 
     def commit_and_look(transaction: Transaction, lease: Lease, *arguments: Any) -> Any:
         if lease.key == "desk/carol":
-            told_before.append(sent.done())
+            told_before.extend(sending.done() for sending in sendings)
         return commit(transaction, lease, *arguments)
 
+    async def answer_carol(committed: Committed, sending: Sending) -> None:
+        assert committed.next is not None
+        sendings.append(sending)
+        await store.commit(committed.next, Replied(Reply(None)))
+
     monkeypatch.setattr(Transaction, "commit", commit_and_look)
-    async with turn_and_sending_over(path, store) as (turn, sent):
-        carol = (await turn).next
-        assert carol is not None
-        await store.commit(carol, Replied(Reply(None)))
-        assert told_before == [False]
-        assert sent.done()
+    with one_round_of_the_loop_in_one_go():
+        async with turn_and_sending_over(path, store, answer_carol) as (turn, sent):
+            await turn
+            assert told_before == [False]
+            assert sent.done()
+
+
+@contextmanager
+def one_round_of_the_loop_in_one_go() -> Iterator[None]:
+    """On a busy machine a round may take longer than a thread may run, and the writer would look in its middle."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 async def test_who_has_sent_something_does_not_wait_for_a_slow_agent(
@@ -173,6 +204,9 @@ async def test_the_writer_goes_on_though_the_event_loop_is_busy(path: Path, stor
     """Whoever is told first calls, and then does not let go of the loop: the call is stored nevertheless."""
     accepting = store.accept([arrival("dave", "m-4")])
 
+    async def hold_the_loop(_: Committed, __: Sending) -> None:
+        call_and_keep_busy()
+
     def call_and_keep_busy() -> None:
         accepting.send(None)
         until = time.monotonic() + 5
@@ -181,7 +215,7 @@ async def test_the_writer_goes_on_though_the_event_loop_is_busy(path: Path, stor
         was_stored.append(is_stored(path, "m-4"))
 
     was_stored: list[bool] = []
-    async with turn_and_sending_over(path, store, call_and_keep_busy) as (turn, _):
+    async with turn_and_sending_over(path, store, hold_the_loop) as (turn, _):
         await turn
     accepting.close()
     assert was_stored == [True]
