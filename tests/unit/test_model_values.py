@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from turnlane.errors import InvalidMessage
 from turnlane.model.delivery import delivery_id
+from turnlane.model.event import event_of
 from turnlane.model.message import Message, channel_of, conversation_key, local_part
 from turnlane.model.policy import Backoff, Policy
 from turnlane.model.session import Session
@@ -97,3 +98,17 @@ def test_with_claim_one_failure_is_enough() -> None:
     """D4"""
     assert [Policy(attempts=3).failures_used_up(n) for n in (1, 2, 3)] == [False, False, True]
     assert Policy(attempts=3, ack="claim").failures_used_up(1)
+
+
+def test_what_was_noted_gets_its_names_when_somebody_asks() -> None:
+    event = event_of(("worker.joined", None, "w-1", "here"), at=5)
+    assert (event.name, event.at, event.conversation) == ("worker.joined", 5, None)
+    assert event.facts == {"worker": "w-1", "machine": "here"}
+    assert event == event_of(["worker.joined", None, "w-1", "here"], at=5)
+    assert event != event_of(("worker.joined", None, "w-2", "here"), at=5)
+
+
+def test_a_fact_too_few_is_seen() -> None:
+    event = event_of(("worker.joined", None, "w-1"), at=5)
+    with pytest.raises(ValueError, match="shorter"):
+        assert event.facts

@@ -135,6 +135,20 @@ Noted = tuple[Fact, ...]
 
 
 def event_of(noted: Sequence[Fact], at: int) -> Event:
-    name, conversation, *facts = noted
-    assert isinstance(name, str) and (conversation is None or isinstance(conversation, str))
-    return Event(name, at, conversation, dict(zip(FACTS[name], facts, strict=True)))
+    return _NotedEvent(noted, at)
+
+
+class _NotedEvent(Event):
+    """Whose facts get their names when somebody asks for them: most listeners only count, by its name."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self, noted: Sequence[Fact], at: int) -> None:
+        name, conversation = noted[:2]
+        assert isinstance(name, str) and (conversation is None or isinstance(conversation, str))
+        self.name, self.at, self.conversation = name, at, conversation  # type: ignore[misc]  # the value is made here
+        self._noted = noted
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        return dict(zip(FACTS[self.name], self._noted[2:], strict=True))
