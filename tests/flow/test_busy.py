@@ -172,7 +172,7 @@ async def test_an_agent_that_takes_more_too_late_takes_nothing_of_the_next_turn(
         async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
             self.told_more.set()
             await may_take.wait()
-            return True
+            return turn.conversation == "desk/alice"
 
     agent, may_take = Slow(), asyncio.Event()
     async with world.working(agent, turns_at_once=1):
@@ -191,6 +191,32 @@ async def test_an_agent_that_takes_more_too_late_takes_nothing_of_the_next_turn(
         agent.go()
         await world.settled()
     assert sorted(world.desk.texts()) == ["re: black", "re: coffee", "re: tea", "re: with milk"]
+
+
+async def test_an_agent_that_takes_its_time_to_take_more_keeps_no_other_from_being_interrupted(world: World) -> None:
+    class Slow(Listener):
+        gave_up = False
+
+        async def steer(self, turn: Turn, messages: Sequence[Message]) -> bool:
+            self.told_more.set()
+            try:
+                return await asyncio.Event().wait()
+            finally:
+                self.gave_up = True
+
+    agent = Slow()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=STEER)
+        await world.say("bob", "coffee", policy=INTERRUPT)
+        await agent.asked(2)
+        await world.say("alice", "with milk", policy=STEER)
+        await asyncio.wait_for(agent.told_more.wait(), 20)
+        await world.say("bob", "no, tea", policy=INTERRUPT)
+        await agent.was_cancelled()
+        assert not agent.gave_up
+        agent.go()
+        await world.settled()
+    assert sorted(world.desk.texts()) == ["re: coffee\nno, tea", "re: tea", "re: with milk"]
 
 
 async def test_a_reply_function_takes_what_was_said_meanwhile_when_it_asks_for_more(world: World) -> None:

@@ -19,7 +19,7 @@ ATTEND_SECONDS = 0.1
 """How often a worker looks at the lanes whose turns it runs."""
 
 STEER_SECONDS_MAX = 5.0
-"""An agent that does not say in time whether it takes more has not taken it: other turns wait to be looked at."""
+"""An agent that does not say in time whether it takes more has not taken it, and is asked again."""
 
 PATIENT = ("collect", "queue")
 """With these, what is said meanwhile waits. Nearly all do, and hundreds of turns may run: that is not worth a call."""
@@ -45,14 +45,18 @@ class Attendant:
         self._agents = agents
         self._slots = slots
         self._on_failure = on_failure
+        self._asking = asyncio.TaskGroup()
+        self._steered: set[tuple[str, int]] = set()
+        """Conversation and epoch of the runs whose agents are being asked whether they take more."""
 
     async def attend(self, worker_id: Callable[[], str | None]) -> None:
-        while True:
-            await asyncio.sleep(ATTEND_SECONDS)
-            worker = worker_id()
-            running = [(slot, slot.lease) for slot in self._slots if slot.is_running and slot.lease is not None]
-            if worker is not None and running:
-                await self._look(worker, running)
+        async with self._asking:
+            while True:
+                await asyncio.sleep(ATTEND_SECONDS)
+                worker = worker_id()
+                running = [(slot, slot.lease) for slot in self._slots if slot.is_running and slot.lease is not None]
+                if worker is not None and running:
+                    await self._look(worker, running)
 
     async def _look(self, worker: str, running: Sequence[tuple[Slot, Lease]]) -> None:
         try:
@@ -91,16 +95,25 @@ class Attendant:
             case "reject":
                 await self._backend.refuse_late(lease)
             case "steer":
-                await self._steer(slot, lease)
+                self._steer_beside(slot, lease)
             case "collect" | "queue":
                 return
 
-    async def _steer(self, slot: Slot, lease: Lease) -> None:
+    def _steer_beside(self, slot: Slot, lease: Lease) -> None:
+        """An agent may take its time, to fetch a picture say: meanwhile other turns are interrupted and stopped."""
+        agent, run = self._agents.get(lease.policy.agent), (lease.key, lease.epoch)
+        if isinstance(agent, SteerableAgent) and run not in self._steered:
+            self._steered.add(run)
+            self._asking.create_task(self._steer(agent, slot, lease)).add_done_callback(
+                lambda _: self._steered.remove(run)
+            )
+
+    async def _steer(self, agent: SteerableAgent, slot: Slot, lease: Lease) -> None:
         """If the agent takes them they belong to this turn, from its commit on; until then they simply wait."""
-        agent = self._agents.get(lease.policy.agent)
-        if not isinstance(agent, SteerableAgent):
-            return
-        fresh = await slot.unseen(lease)
+        try:
+            fresh = await slot.unseen(lease)
+        except BackendUnavailable:
+            return  # they wait, and are looked at again
         # It may have been told too late: by now the slot may run another conversation.
         if fresh and await self._is_taken(agent, lease, fresh) and slot.lease is lease and slot.is_running:
             slot.steered_through = fresh[-1].seq
