@@ -253,3 +253,13 @@ def take(one: Lane, step: str, now: int, policy: Policy) -> None:
             "park": lambda: one.park(now),
         }
         ends.get(step, lambda: None)()
+
+
+def test_a_delivery_rests_behind_those_that_wait_and_not_behind_those_that_were_dropped() -> None:
+    """Seen only where the clock goes back: what came at a time that is yet to come is no rest."""
+    out = running(kind=Kind.OUT)
+    out.arrive(AT_ONCE, 20_000)
+    out.withdraw(2, 2, 0)
+    out.arrive(AT_ONCE, 0)
+    out.complete(0)
+    assert (out.pending, out.due_at) == (1, 0)

@@ -228,7 +228,7 @@ class Lane:
             waiting = self.waiting if self.aside else self.next_seq - self.claim_seq
             self.ready_at = policy.ready_at(first, now, waiting)
         else:
-            rests = self.ready_at is not None and self.ready_at > now and self.next_seq - 1 > self.claim_seq
+            rests = self.ready_at is not None and self.ready_at > now and self.waiting > 1
             if not rests:  # else it follows what follows a sending, and rests as long
                 self.ready_at = now
             if self.owner is not None and self.rare.shows is not None:
