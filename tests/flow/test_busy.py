@@ -257,6 +257,24 @@ async def test_there_is_no_more_for_a_turn_that_is_not_steered(world: World) -> 
         assert await world.desk.has(2) == ["one + []", "two + []"]
 
 
+async def test_a_reply_function_takes_more_as_the_conversation_says_now(world: World) -> None:
+    """`turnlane policy` holds also for a turn that runs, and so does what came with the last message."""
+    begun = asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        begun.set()
+        while not (more := await turn.more()):  # noqa: ASYNC110 - an agent can only ask again
+            await asyncio.sleep(0)
+        return f"{turn.text} + {[message.text for message in more]}"
+
+    async with world.working(answer):
+        await world.say("alice", "one")
+        await begun.wait()
+        await world.backend.behave("desk/alice", "steer")
+        await world.say("alice", "two")
+        assert await world.desk.has(1) == ["one + ['two']"]
+
+
 async def test_an_agent_that_knows_nothing_of_steering_collects(world: World) -> None:
     agent = Thinker()
     async with world.working(agent):

@@ -64,6 +64,8 @@ class Attendant:
             for slot, lease in running:
                 # The lease was held before the store was asked. If the store does not know it, it is over.
                 lane = busy.get((lease.key, lease.epoch))
+                if slot.lease is lease:
+                    slot.is_steered = lane is not None and lane.on_busy == "steer"
                 if lane is None or lane.is_over or (lane.waiting and lane.on_busy not in PATIENT):
                     await self._decide(slot, lease, lane)
         except BackendUnavailable:

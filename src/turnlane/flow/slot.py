@@ -96,6 +96,8 @@ class Slot:
         self._abandoned = False
         self.steered_through = 0
         """The last message that was handed into the present run."""
+        self.is_steered = False
+        """Whether what is said meanwhile may be handed into the present run, as its lane says now."""
         self._cancellations = 0
         self._time_left: float | None = None
         """While the clock is stopped."""
@@ -139,7 +141,7 @@ class Slot:
 
     async def more(self, turn: Turn) -> Sequence[Message]:
         lease = self._lease_of(turn)
-        if lease is None or lease.policy.on_busy != "steer":
+        if lease is None or not self.is_steered:
             return ()
         try:
             fresh = await self.unseen(lease)
@@ -319,7 +321,7 @@ class Slot:
         self._phase = RUNNING
         self._interrupted = None
         self._asker = self._time_left = None
-        self.steered_through = lease.last
+        self.steered_through, self.is_steered = lease.last, lease.policy.on_busy == "steer"
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
             outcome = await self._work.run(lease, self)
