@@ -10,6 +10,7 @@ import pytest
 from tests.flow.world import AT_ONCE, Thinker, World
 
 from turnlane.flow.attend import ATTEND_SECONDS
+from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Message
 from turnlane.model.notice import BUSY, FULL
 from turnlane.model.policy import Policy
@@ -70,6 +71,50 @@ async def test_an_interrupted_turn_starts_again_only_after_a_quiet_window(world:
         assert (await agent.asked(2)).text == "tea\nno, coffee\nwith milk"
         agent.go()
         await world.desk.has(1)
+
+
+@pytest.mark.parametrize("policy", [INTERRUPT, ROLLBACK, STEER], ids=["interrupt", "rollback", "steer"])
+async def test_what_is_said_in_a_paused_conversation_lets_the_turn_run_and_waits(world: World, policy: Policy) -> None:
+    """Nothing could start in its place, and what is said during a pause is kept."""
+    agent = Listener()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=policy)
+        await agent.asked(1)
+        await world.backend.pause("desk/alice")
+        await world.say("alice", "coffee", policy=policy)
+        await world.backend.changed(5 * ATTEND_SECONDS)
+        agent.go()
+        assert await world.desk.has(1) == ["re: tea"]
+        await world.backend.resume("desk/alice")
+        assert await world.desk.has(2) == ["re: tea", "re: coffee"]
+    assert (agent.cancelled, agent.heard) == ([], [])
+
+
+async def test_what_was_said_during_a_pause_interrupts_once_that_is_over(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=INTERRUPT)
+        await agent.asked(1)
+        await world.backend.pause("desk/alice")
+        await world.say("alice", "no, coffee", policy=INTERRUPT)
+        await world.backend.resume("desk/alice")
+        await agent.was_cancelled()
+        await agent.asked(2)
+        agent.go()
+        assert await world.desk.has(1) == ["re: tea\nno, coffee"]
+
+
+async def test_what_is_said_while_a_setting_pauses_everything_interrupts_nobody(world: World) -> None:
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=INTERRUPT)
+        await agent.asked(1)
+        world.backend.limits = Limits(pauses=Pauses(agents=frozenset({INTERRUPT.agent})))
+        await world.say("alice", "no, coffee", policy=INTERRUPT)
+        await world.backend.changed(5 * ATTEND_SECONDS)
+        agent.go()
+        assert await world.desk.has(1) == ["re: tea"]
+    assert agent.cancelled == []
 
 
 @pytest.mark.parametrize("policy", [INTERRUPT, ROLLBACK], ids=["interrupt", "rollback"])

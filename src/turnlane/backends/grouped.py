@@ -358,7 +358,8 @@ class GroupedBackend:
         return await self._read(lambda v: v.locks())
 
     async def busy(self, worker: str) -> list[Busy]:
-        return await self._read(lambda v: v.busy(worker))
+        now = self._clock.now()
+        return await self._read(lambda v: v.busy(worker, now))
 
     async def waiting(self, conversation: str) -> list[Message]:
         return await self._read(lambda v: v.waiting(conversation))

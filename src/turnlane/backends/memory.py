@@ -584,11 +584,8 @@ class MemoryBackend:
         ]
 
     async def busy(self, worker: str) -> list[Busy]:
-        turns = [lane for lane in self._rows.lanes_of(worker) if lane.kind is Kind.TURN]
-        return [
-            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
-            for lane in turns
-        ]
+        now = self._clock.now()
+        return [Busy.of(lane, now) for lane in self._rows.lanes_of(worker) if lane.kind is Kind.TURN]
 
     async def waiting(self, conversation: str) -> list[Message]:
         lane = self._rows.lane(Kind.TURN, conversation)

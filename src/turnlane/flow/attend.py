@@ -65,7 +65,7 @@ class Attendant:
                 # The lease was held before the store was asked. If the store does not know it, it is over.
                 lane = busy.get((lease.key, lease.epoch))
                 if slot.lease is lease:
-                    slot.is_steered = lane is not None and lane.on_busy == "steer"
+                    slot.is_steered = lane is not None and lane.on_busy == "steer" and not self._is_held_up(lease, lane)
                 if lane is None or lane.is_over or (lane.waiting and lane.on_busy not in PATIENT):
                     await self._decide(slot, lease, lane)
         except BackendUnavailable:
@@ -88,6 +88,8 @@ class Attendant:
         match lane.on_busy:
             case "interrupt" | "rollback" if is_full:
                 return
+            case "interrupt" | "rollback" | "steer" if self._is_held_up(lease, lane):
+                return  # as with collect: what runs goes on, and what is said is kept
             case "interrupt" if slot.is_seen or lane.has_asked:
                 return  # as with collect: what somebody has read cannot be made unsaid
             case "interrupt":
@@ -100,6 +102,11 @@ class Attendant:
                 self._steer_beside(slot, lease)
             case "collect" | "queue":
                 return
+
+    def _is_held_up(self, lease: Lease, lane: Busy) -> bool:
+        """Whether the next turn could not start, by a pause of the conversation or by a setting."""
+        pauses = self._backend.limits.pauses
+        return lane.is_paused or (pauses is not None and pauses.stop(lease.kind, lease.policy.queue))
 
     def _steer_beside(self, slot: Slot, lease: Lease) -> None:
         """An agent may take its time, to fetch a picture say: meanwhile other turns are interrupted and stopped."""

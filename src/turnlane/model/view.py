@@ -200,6 +200,13 @@ class Busy:
     """Somebody ended the turn, and the lane waits for its holder to let go."""
     has_asked: bool = False
     """Something of the turn is visible outside."""
+    is_paused: bool = False
+    """No other turn may start now."""
+
+    @classmethod
+    def of(cls, lane: Lane, now: int) -> Busy:
+        asked, is_paused = lane.rare.asked > 0, lane.is_paused(now)
+        return cls(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, asked, is_paused)
 
 
 @value

@@ -1537,6 +1537,27 @@ class BackendConformance:
         assert ended.verdict in {"fenced", "superseded"}
         assert ended.next is not None and origin_ids(ended.next) == ["m-2"]
 
+    async def test_whoever_runs_a_turn_sees_that_its_conversation_is_paused(
+        self, backend: Backend, clock: Clock, pass_time: PassTime
+    ) -> None:
+        await accept(backend, arrival("m-1"))
+        worker = await joined(backend, clock)
+        await claim_one(backend, worker)
+
+        async def is_paused() -> bool:
+            [turn] = await backend.busy(worker)
+            return turn.is_paused
+
+        assert not await is_paused()
+        await backend.pause(ALICE, until=clock.now() + 200)
+        assert await is_paused()
+        await pass_time(200)
+        assert not await is_paused()
+        await backend.pause(ALICE)
+        assert await is_paused()
+        await backend.resume(ALICE)
+        assert not await is_paused()
+
     async def test_a_stopped_turn_whose_holder_dies_holds_nobody_up(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:

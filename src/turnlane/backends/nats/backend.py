@@ -80,7 +80,8 @@ class NatsBackend(GroupedBackend):
 
     async def busy(self, worker: str) -> Any:
         """Asked ten times a second: hints are soon enough."""
-        return await super()._read(lambda views: views.busy(worker))
+        now = self._clock.now()
+        return await super()._read(lambda views: views.busy(worker, now))
 
     async def changes(self, *, after: int, limit: int = 1000) -> Changes:
         """Asked ten times a second: hints are soon enough, and tell all of it. What they did not tell is read."""

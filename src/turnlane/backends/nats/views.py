@@ -145,13 +145,9 @@ class NatsViews:
             for lane in held
         ]
 
-    def busy(self, worker: str) -> list[Busy]:
+    def busy(self, worker: str, now: int) -> list[Busy]:
         lanes = [self._shelf.active.get(place) for place in list(self._shelf.held.get(worker, ()))]
-        return [
-            Busy(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, lane.rare.asked > 0)
-            for lane in lanes
-            if lane is not None and lane.kind is TURN and lane.owner == worker
-        ]
+        return [Busy.of(lane, now) for lane in lanes if lane is not None and lane.kind is TURN and lane.owner == worker]
 
     def workers(self) -> list[WorkerView]:
         rows = sorted(self._shelf.workers.copy().items())

@@ -345,7 +345,7 @@ FROM lane AS l LEFT JOIN worker AS w ON w.id = l.owner WHERE l.owner IS NOT NULL
 
 -- name: view_busy
 -- Served by lane_owner.
-SELECT key, epoch, next_seq, claim_seq, done_seq, policy, more FROM lane WHERE owner = $1 AND kind = 0
+SELECT key, epoch, next_seq, claim_seq, done_seq, policy, paused, more FROM lane WHERE owner = $1 AND kind = 0
 
 -- name: view_workers
 SELECT w.id, w.live, w.alive_until, (SELECT count(*) FROM lane AS l WHERE l.owner = w.id), w.machine

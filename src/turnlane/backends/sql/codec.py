@@ -205,14 +205,16 @@ def runs_as(policy: int, more: str, policies: Policies) -> tuple[Queue, str]:
     return (policies.policy(policy).queue, user) if under is None else (policies.policy(under).queue, runs_for)
 
 
-def busy_from(row: Row, policies: Policies) -> Busy:
-    key, epoch, next_seq, claim_seq, done_seq, policy, more = row
-    waiting, has_asked = next_seq - claim_seq, False
+def busy_from(row: Row, policies: Policies, now: int) -> Busy:
+    key, epoch, next_seq, claim_seq, done_seq, policy, paused, more = row
+    waiting, has_asked, is_paused = next_seq - claim_seq, False, bool(paused)
     if not more.startswith(NOTHING_ASIDE) or not more.endswith(NOTHING_RARE_HERE):
         aside, *_, rare = _more(more)
         waiting -= count(beyond(aside, claim_seq))
-        has_asked = rare is not None and rare.asked > 0
-    return Busy(key, epoch, waiting, policies.policy(policy).on_busy, claim_seq == done_seq, has_asked)
+        if rare is not None:
+            has_asked = rare.asked > 0
+            is_paused = is_paused and (rare.paused_until is None or rare.paused_until > now)
+    return Busy(key, epoch, waiting, policies.policy(policy).on_busy, claim_seq == done_seq, has_asked, is_paused)
 
 
 ORDINARY = (0, None, False, False)

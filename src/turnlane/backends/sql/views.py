@@ -165,9 +165,9 @@ class SqlViews:
                 ]
         return []
 
-    def busy(self, worker: str) -> list[Busy]:
+    def busy(self, worker: str, now: int) -> list[Busy]:
         """Asked ten times a second, so no more is read than is needed."""
-        return [codec.busy_from(row, self._policies) for row in self._execute(self._sql["view_busy"], (worker,))]
+        return [codec.busy_from(row, self._policies, now) for row in self._execute(self._sql["view_busy"], (worker,))]
 
     def waiting(self, conversation: str) -> list[Message]:
         rows = self._execute(self._sql["view_lanes_of"], (conversation,))
