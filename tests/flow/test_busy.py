@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.flow.world import AT_ONCE, Thinker, World
+from tests.flow.world import AT_ONCE, Stubborn, Thinker, World
 
+from turnlane.errors import AgentRefused
 from turnlane.flow.attend import ATTEND_SECONDS
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Message
@@ -144,6 +145,24 @@ async def test_a_rolled_back_message_is_set_aside_once_and_the_new_one_runs_alon
     story = await world.backend.story("desk/alice")
     assert story is not None
     assert [(turn.outcome, turn.first, turn.last) for turn in story.turns] == [("superseded", 1, 1), ("answered", 2, 2)]
+
+
+@pytest.mark.parametrize("ends", [Reply("never mind"), AgentRefused("no more")], ids=["answers", "fails"])
+@pytest.mark.parametrize("policy", [INTERRUPT, ROLLBACK], ids=["interrupt", "rollback"])
+async def test_however_a_cancelled_run_ends_its_turn_is_superseded(
+    world: World, policy: Policy, ends: Reply | Exception
+) -> None:
+    agent = Stubborn(ends)
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=policy)
+        await agent.asked(1)
+        await world.say("alice", "coffee", policy=policy)
+        await agent.was_cancelled()
+        await agent.asked(2)
+        agent.go()
+        await world.settled()
+    assert world.desk.texts() == ["re: tea\ncoffee" if policy is INTERRUPT else "re: coffee"]
+    assert [event.facts["turn"] for event in world.facts.of("turn.superseded")] == [1]
 
 
 async def test_a_message_to_a_busy_lane_is_refused_with_a_notice_and_kept(world: World) -> None:

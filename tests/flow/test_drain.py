@@ -10,6 +10,7 @@ from tests.flow.world import (
     A_SHORT_TERM_MS,
     AT_ONCE,
     BEATS_FOR_REAL,
+    Stubborn,
     Thinker,
     Unreachable,
     Watched,
@@ -19,6 +20,7 @@ from tests.flow.world import (
 )
 
 from turnlane.backends.base import Backend
+from turnlane.errors import AgentRefused
 from turnlane.model.delivery import NotSent
 from turnlane.model.lane import Kind
 from turnlane.model.turn import Reply, Turn
@@ -90,6 +92,25 @@ async def test_past_the_drain_time_agents_are_cancelled_and_their_turns_given_ba
     async with world.working(agent):
         assert await world.desk.has(1) == ["re: think for ever"]
     assert agent.turns[1].attempt == 1
+
+
+async def test_a_cancelled_agent_that_fails_is_not_blamed_and_one_that_answers_is_heard(world: World) -> None:
+    """It was stopped by us; and an answer in the last moment is an answer."""
+    agent = Stubborn(AgentRefused("cancelled in the middle"))
+    for times, ends_with in enumerate([agent.ends, Reply("just done")], 1):
+        agent.ends = ends_with
+        worker = world.new_worker(agent, drain_seconds=0.03)
+        run = asyncio.create_task(worker.run())
+        if times == 1:
+            await world.say("alice", "think for ever")
+        await agent.asked(times)
+        worker.stop()
+        await ends(run)
+        (lane,) = await world.backend.lanes()
+        assert (lane.state, lane.attempt, lane.failures) == ("ready" if times == 1 else "idle", 0, 0)
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [each.text for each in story.deliveries] == ["just done"]
 
 
 async def test_told_to_stop_now_a_worker_gives_turns_and_sendings_back_at_once(world: World) -> None:

@@ -129,6 +129,22 @@ class Thinker:
         """Nothing is held."""
 
 
+class Stubborn(Thinker):
+    """An agent that catches the cancellation, and ends in its own way."""
+
+    def __init__(self, ends: Reply | Exception) -> None:
+        super().__init__()
+        self.ends = ends
+
+    async def respond(self, turn: Turn) -> Reply:
+        try:
+            return await super().respond(turn)
+        except asyncio.CancelledError:
+            if isinstance(self.ends, Exception):
+                raise self.ends from None
+            return self.ends
+
+
 class Desk:
     """A channel inside the process: what is sent lies on it, and a test decides how each sending ends."""
 

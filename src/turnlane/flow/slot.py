@@ -23,7 +23,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
 from turnlane.model.question import Answer
-from turnlane.model.turn import Exchange, GaveUp, Outcome, Released, Replied, Stage, Turn
+from turnlane.model.turn import Asks, Exchange, GaveUp, Outcome, Released, Replied, Stage, Superseded, Turn
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
@@ -324,7 +324,7 @@ class Slot:
         self.steered_through, self.is_steered = lease.last, lease.policy.on_busy == "steer"
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:
-            outcome = await self._work.run(lease, self)
+            outcome = self._judged(await self._work.run(lease, self))
             if self.steered_through > lease.last and isinstance(outcome, Replied):
                 outcome = Replied(outcome.reply, self.steered_through)
             return outcome
@@ -337,6 +337,14 @@ class Slot:
         finally:
             self._phase = IDLE
             self._time_left = None
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """What a run comes to that was told to end, and ended in its own way: an agent may catch the cancellation. A
+        whole answer is still taken, unless its turn is not to be answered."""
+        told = self._interrupted
+        if told is None or self.kind is not Kind.TURN:
+            return outcome
+        return outcome if isinstance(outcome, Replied) and not isinstance(told, (Superseded, Asks)) else told
 
     async def _commit(self, lease: Lease, outcome: Outcome) -> Lease | None:
         """The answer is paid for: a store that does not answer is asked again for as long as the lease may be ours."""
