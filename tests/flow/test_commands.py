@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 from tests.flow.world import AT_ONCE, Thinker, World
 
 from turnlane.flow.receive import receive
 from turnlane.model import notice
 from turnlane.model.command import command_in
+from turnlane.model.policy import Backoff, OnAsk
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 from turnlane.settings import ChatCommands
@@ -94,6 +98,58 @@ async def test_status_and_usage_are_answered_from_the_store_while_a_turn_runs(
         said = await world.desk.has(3)
     assert said[1] == "Working on an answer for 7 s. 1 message is waiting."
     assert said[2] == "This session: 1 turn, 10 tokens in, 5 out."
+
+
+async def test_status_tells_of_a_turn_that_waits_for_its_next_attempt(world: World, clock: VirtualClock) -> None:
+    class Broken(Thinker):
+        def answer(self, turn: Turn) -> Reply:
+            raise ValueError("out of order")
+
+    patient = replace(AT_ONCE, backoff=Backoff(first_ms=600_000, most_ms=900_000), attempts=2)
+    async with world.working(Broken(told=True)):
+        await world.say("alice", "one", policy=patient)
+        await world.facts.seen("turn.retried")
+        await world.say("alice", "two", policy=patient)
+        clock.advance(300_000)
+        await write(world, "alice", "/status")
+        (said,) = await world.desk.has(1)
+    assert said in {f"There is no answer yet; trying again in {n} min. 2 messages are waiting." for n in range(5, 8)}
+
+
+@pytest.mark.parametrize("on_ask", ["set_aside", "hold"])
+async def test_status_tells_of_a_question_that_waits_for_its_answer(world: World, on_ask: OnAsk) -> None:
+    async def deploy(turn: Turn) -> str:
+        return f"that was {(await turn.ask('Deploy now?')).text}"
+
+    async with world.working(deploy):
+        await world.say("alice", "deploy", policy=replace(AT_ONCE, on_ask=on_ask))
+        await world.desk.has(1)
+        await world.facts.seen("question.asked")
+        await write(world, "alice", "/status")
+        assert (await world.desk.has(2))[1] == "Waiting for your answer to my question. No message is waiting."
+        await write(world, "alice", "yes")
+        assert (await world.desk.has(3))[2] == "that was yes"
+
+
+async def test_status_tells_of_a_turn_that_is_being_ended(world: World) -> None:
+    agent, may_end = Thinker(), asyncio.Event()
+
+    async def slow_to_end(turn: Turn) -> Reply:
+        try:
+            return await agent.respond(turn)
+        except asyncio.CancelledError:
+            await may_end.wait()
+            raise
+
+    async with world.working(slow_to_end):
+        await write(world, "alice", "one")
+        await agent.asked(1)
+        await write(world, "alice", "/stop")
+        await write(world, "alice", "/status")
+        said = await world.desk.has(2)
+        may_end.set()
+        await world.settled()
+    assert said[1] == "Ending what ran. No message is waiting."
 
 
 async def test_a_paused_conversation_keeps_what_is_said_until_it_is_resumed(world: World) -> None:

@@ -235,11 +235,24 @@ class Transaction(Scheduling, TakingOver, Asking):
                 self._resume(lane, by="command")
                 return RESUMED
             case "status":
-                since = None if lane.owner is None else self._now - (lane.claimed_at or self._now)
-                halted = "parked" if lane.parked else "paused" if lane.is_paused(self._now) else None
-                return status(running_ms=since, waiting=lane.waiting, halted=halted)
+                return self._status(lane)
             case "usage":
                 return usage(self._rows.session(lane, lane.policy.agent))
+
+    def _status(self, lane: Lane) -> str:
+        if lane.is_hollow:
+            return status("ending", lane.waiting)
+        if lane.rare.asking and not lane.is_unanswered_by(self._now):
+            return status("asking", lane.waiting)
+        if lane.owner is not None:
+            return status("working", lane.waiting, self._now - (lane.claimed_at or self._now))
+        if lane.parked:
+            return status("parked", lane.pending)
+        if lane.is_paused(self._now):
+            return status("paused", lane.pending)
+        if lane.has_open_batch:
+            return status("retrying", lane.pending, (lane.retry_at or self._now) - self._now)
+        return status("nothing", lane.pending)
 
     def _refuse_at_the_door(self, lane: Lane, message: Message, policy: Policy, why: str) -> Acceptance:
         seq = lane.arrive_settled()

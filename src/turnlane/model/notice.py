@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from turnlane.model.session import Session
 from turnlane.model.usage import written_cost
 
@@ -22,13 +24,39 @@ PAUSED = "Paused. What you write is kept until /resume."
 RESUMED = "Resumed."
 
 
-def status(*, running_ms: int | None, waiting: int, halted: str | None) -> str:
-    """`halted`: paused or parked, if it is."""
-    if running_ms is not None:
-        doing = f"Working on an answer for {running_ms // 1000} s"
-    else:
-        doing = {"paused": "Paused", "parked": "Waiting for an operator"}.get(halted or "", "Nothing runs")
-    return f"{doing}. {_messages(waiting)} waiting."
+Doing = Literal["nothing", "working", "ending", "asking", "retrying", "paused", "parked"]
+
+
+def status(doing: Doing, waiting: int, ms: int = 0) -> str:
+    """`ms`: for how long it has been working, or until it tries again."""
+    return f"{_does(doing, ms)}. {_messages(waiting)} waiting."
+
+
+def _does(doing: Doing, ms: int) -> str:
+    match doing:
+        case "nothing":
+            return "Nothing runs"
+        case "working":
+            return f"Working on an answer for {ms // 1000} s"
+        case "ending":
+            return "Ending what ran"
+        case "asking":
+            return "Waiting for your answer to my question"
+        case "retrying":
+            return f"There is no answer yet; trying again {_soon(ms)}"
+        case "paused":
+            return "Paused"
+        case "parked":
+            return "Waiting for an operator"
+
+
+def _soon(ms: int) -> str:
+    seconds = -(-ms // 1000)
+    if seconds <= 0:
+        return "now"
+    if seconds < 120:
+        return f"in {seconds} s"
+    return f"in {seconds // 60} min" if seconds < 7_200 else f"in {seconds // 3_600} h"
 
 
 def _messages(count: int) -> str:

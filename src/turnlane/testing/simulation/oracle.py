@@ -569,11 +569,21 @@ class Oracle:
                 self.events["lane.resumed"] += 1
                 return notice.RESUMED
             case "status":
-                since = now - lane.holder.since if lane.holder else None
-                halted = "parked" if lane.parked else "paused" if lane.is_paused(now) else None
-                return notice.status(running_ms=since, waiting=len(lane.waiting), halted=halted)
+                return self._status(lane, now)
             case "usage":
                 return notice.usage(self.sessions.get((lane.key, lane.policy.agent)))
+
+    def _status(self, lane: Account, now: int) -> str:
+        asked = lane.batch.open_question if lane.batch else None
+        asks = asked is not None and (asked.expires_at is None or asked.expires_at > now)
+        if lane.holder is not None or asks:
+            since = now - lane.holder.since if lane.holder else 0
+            doing: notice.Doing = "asking" if asks else "working" if lane.batch else "ending"
+            return notice.status(doing, len(lane.waiting), since)
+        halted: notice.Doing | None = "parked" if lane.parked else "paused" if lane.is_paused(now) else None
+        if lane.batch is not None and halted is None:
+            return notice.status("retrying", lane.pending, lane.batch.again_at - now)
+        return notice.status(halted or "nothing", lane.pending)
 
     def stopped(self, key: str, now: int, *, answer: bool) -> None:
         lane = self.accounts.get((Kind.TURN, key))
