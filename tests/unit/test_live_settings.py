@@ -109,6 +109,7 @@ async def test_without_a_file_the_channel_and_the_agent_that_there_are_can_be_pa
         ("routes.shop.debounce", "5s", InvalidSettings, 'longer than max_wait = "2s"'),
         ("lanes.turn_deadline", "1ms", InvalidSettings, 'must be at least "1s"'),
         ("commands.stop", "a" * (VALUE_CHARACTERS_MAX + 1), InvalidSettings, "20000 is the most"),
+        ("commands.stop", "/NEW", InvalidSettings, "give each its own"),
         ("commands.stop", "\x1b[2J", InvalidSettings, "control characters; leave them out"),
         ("lanes.debonce", "5s", NotFound, "did you mean 'lanes.debounce'?"),
         ("channels.other.paused", "true", NotFound, "did you mean"),

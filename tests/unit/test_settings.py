@@ -542,6 +542,14 @@ def test_two_channels_cannot_have_one_path(read: Read) -> None:
     assert "[channels.a] path: [channels.b] has the same one" in problem
 
 
+def test_two_chat_commands_cannot_have_one_word(read: Read) -> None:
+    """One of them would be off, and nobody would know which."""
+    (problem,) = problems_of(read, '[commands]\nstop = "/halt"\npause = " /HALT"')
+    assert '[commands] pause: "/halt" is the word for stop, too' in problem
+    read('[commands]\nstop = ""\npause = ""')
+    read('[commands]\nstop = "/halt"\npause = "/halt"\nenabled = false')
+
+
 def test_alerts_are_read_and_their_defaults_are_those_of_the_model(read: Read) -> None:
     assert thresholds_of(load(None, {})) == Thresholds()
     text = '[alerts]\nstore_errors = 0.3\nlock_held = "20m"\noff = ["hook_errors"]\nsamples_min = 5'

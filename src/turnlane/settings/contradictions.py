@@ -39,6 +39,7 @@ def contradictions_in(settings: Settings) -> Iterator[str]:
     yield from _unkeepable_schedules(settings)
     if settings.attachments.transcribe.is_wanted and not settings.attachments.transcribe.is_complete:
         yield '[attachments.transcribe]: give either command = ["whisper", "{file}"], or url and model'
+    yield from _doubled_commands(settings)
     yield from _doubled_paths(settings)
     yield from _readers_of_anything(settings)
     yield from _unusable_secrets(settings)
@@ -94,6 +95,14 @@ def _unkeepable_schedules(settings: Settings) -> Iterator[str]:
         if schedule.name in names:
             yield f"{place} name: there is another schedule {schedule.name!r}; give each a name of its own"
         names.add(schedule.name)
+
+
+def _doubled_commands(settings: Settings) -> Iterator[str]:
+    meant: dict[str, str] = {}
+    for name, word in settings.commands.words.items():
+        first = meant.setdefault(word, name)
+        if first != name:
+            yield f'[commands] {name}: "{word}" is the word for {first}, too; give each its own, or "" to switch it off'
 
 
 def _doubled_paths(settings: Settings) -> Iterator[str]:

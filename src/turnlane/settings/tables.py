@@ -182,10 +182,14 @@ class ChatCommands(Table, frozen=True, kw_only=True):
     resume: str = "/resume"
 
     @property
+    def words(self) -> Mapping[Command, str]:
+        """As they are looked for, of those that are on."""
+        words = {name: getattr(self, name).strip().casefold() for name in get_args(Command) if self.enabled}
+        return {name: word for name, word in words.items() if word}
+
+    @property
     def by_word(self) -> Commands:
-        names: tuple[Command, ...] = get_args(Command)
-        words = {getattr(self, name).strip().casefold(): name for name in names if self.enabled}
-        return {word: name for word, name in words.items() if word}
+        return {word: name for name, word in self.words.items()}
 
 
 class Takeover(Table, frozen=True, kw_only=True):
