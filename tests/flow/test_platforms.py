@@ -11,8 +11,10 @@ from tests.flow.world import A_TERM_MS, AT_ONCE, Desk, Signal, Thinker, World, c
 from turnlane.flow.flood import SENDERS_MAX, Flood
 from turnlane.flow.receive import receive
 from turnlane.model.message import Message
+from turnlane.model.notice import STOPPED, TOO_FAST
 from turnlane.model.pace import Pace
 from turnlane.model.turn import Reply, Turn
+from turnlane.settings import ChatCommands
 from turnlane.testing.doubles import VirtualClock
 
 ALICE = "desk/alice"
@@ -166,6 +168,31 @@ async def test_who_says_more_than_they_may_is_told_so_once(world: World, clock: 
     story = await world.backend.story(ALICE)
     assert story is not None
     assert [message.text for message in story.messages] == ["one", "two", "three", "four", "five"]
+
+
+async def test_too_many_commands_are_refused_but_whoever_set_something_going_may_stop_it(world: World) -> None:
+    """Each command is answered: whoever writes them as fast as they can must not make the account say as much."""
+
+    async def write(text: str, too_fast: bool = True) -> str:
+        received = await receive(
+            [world.message("alice", text)],
+            backend=world.backend,
+            policy_for=lambda _: AT_ONCE,
+            commands=ChatCommands().by_word,
+            too_fast=lambda each: too_fast,
+        )
+        return "rejected" if received.rejected else "accepted"
+
+    agent = Thinker()
+    async with world.working(agent):
+        await write("think for long", too_fast=False)
+        await agent.asked(1)
+        assert [await write(word) for word in ("/status", "/usage", "/pause", "/new")] == ["rejected"] * 4
+        assert await write("/stop") == "accepted"
+        await agent.was_cancelled()
+        assert [await write("/stop") for _ in range(3)] == ["rejected"] * 3
+        await world.settled(ALICE)
+    assert [each.text for each in world.desk.sent] == [TOO_FAST, STOPPED, TOO_FAST]
 
 
 @pytest.mark.parametrize("changes", [{"role": "business"}, {"answers": "question-1"}])

@@ -153,7 +153,7 @@ class Transaction(Scheduling, TakingOver, Asking):
             return Acceptance("duplicate", seen)
         lane = self._lane(TURN, message.conversation, policy)
         if command is not None:
-            return self._obey(lane, message, self._stamped(lane, policy), command)
+            return self._obey(lane, message, self._stamped(lane, policy), command, too_fast)
         if lane.rare is not NOTHING_RARE or message.role != "person" or message.answers is not None:
             policy = lane.stamped(policy) if message.role == "schedule" else self._stamped(lane, policy)
             accepted = self._accept_otherwise(lane, message, policy)
@@ -210,7 +210,12 @@ class Transaction(Scheduling, TakingOver, Asking):
         self._rows.save_lane(lane)
         return Acceptance("accepted", seq)
 
-    def _obey(self, lane: Lane, message: Message, policy: Policy, command: Command) -> Acceptance:
+    def _obey(
+        self, lane: Lane, message: Message, policy: Policy, command: Command, too_fast: bool = False
+    ) -> Acceptance:
+        # Each is answered, so they are bounded like messages. But whoever set too much going may always stop it.
+        if too_fast and not (command == "stop" and lane.pending):
+            return self._refuse_at_the_door(lane, message, policy, TOO_FAST)
         said = self._do(lane, command)
         seq = lane.arrive_settled()
         self._rows.save_lane(lane)

@@ -440,6 +440,11 @@ class Oracle:
         stored = replace(message, seq=lane.arrived + 1, accepted_at=now, answers=None)
         self.origins[message.channel, message.origin_id] = stored.seq
         self.messages.setdefault(key, []).append(stored)
+        stops_something = arrival.command == "stop" and lane.pending > 0
+        if arrival.command is not None and arrival.too_fast and not stops_something:
+            lane.arrived += 1
+            self._refused([stored], notice.TOO_FAST, arrival.policy, now)
+            return Acceptance("rejected", stored.seq)
         if arrival.command is not None:
             self._obeyed(lane, stored, arrival.command, arrival.policy, now)
             return Acceptance("accepted", stored.seq)
