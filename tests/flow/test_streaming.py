@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, PATIENCE_SECONDS, Desk, Signal, World, crashing
 
-from turnlane.flow.stream import SHOWN_CHARACTERS_MAX
+from turnlane.flow.stream import LOOK_SECONDS, SHOWN_CHARACTERS_MAX
 from turnlane.model.policy import OnAsk, OnBusy
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
@@ -150,6 +150,39 @@ async def test_once_something_was_seen_an_interrupt_collects(world: World, windo
         write.go_on(3)
         assert await window.has(2) == ["tea is ready", "tea is ready"]
     assert ([turn.text for turn in write.turns], write.cancelled) == (["tea", "no, coffee"], 0)
+
+
+async def test_what_was_interrupted_before_it_was_seen_is_never_seen(world: World, window: Window) -> None:
+    """Its agent may take a while to end, and what it showed waits for the outbox to be free."""
+    begun, ending, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def drinks(turn: Turn) -> str:
+        if turn.number > 1:
+            return "one coffee"
+        turn.show("tea ")
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ending.set()
+            await may_end.wait()
+            raise
+        raise AssertionError("nobody ends that wait")
+
+    interrupt = replace(AT_ONCE, on_busy="interrupt")
+    await world.say("alice", "tea", policy=interrupt)
+    await world.backend.say(replace(world.message("alice", "a word by hand"), role="operator"), takes_over=False)
+    window.hold()
+    async with world.working(drinks):
+        await begun.wait()
+        await world.say("alice", "no, coffee", policy=interrupt)
+        await ending.wait()
+        window.go()
+        await window.has(1)
+        await asyncio.sleep(LOOK_SECONDS + 0.1)  # waits: the preview would be shown with the next look
+        may_end.set()
+        assert await window.has(2) == ["a word by hand", "one coffee"]
+    assert window.seen == []
 
 
 @pytest.mark.parametrize("on_busy", ["rollback", "collect"])

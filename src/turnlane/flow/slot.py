@@ -230,6 +230,8 @@ class Slot:
     def end(self, outcome: Outcome) -> None:
         if self._phase is RUNNING and self._interrupted is None:
             self._interrupted = outcome
+            if not self.is_seen and self._stream is not None:
+                self._stream.drop()  # else it might be seen yet, while the agent tidies up
             self._cancel()
 
     def abandon(self) -> None:
