@@ -131,6 +131,36 @@ async def test_what_a_full_batch_left_out_interrupts_nobody(world: World, policy
     assert agent.cancelled == []
 
 
+@pytest.mark.parametrize("policy", [INTERRUPT, ROLLBACK], ids=["interrupt", "rollback"])
+async def test_a_dead_letter_that_is_tried_again_waits_for_the_turn_that_runs(world: World, policy: Policy) -> None:
+    """Nobody said it just now: what the person has said since must not be given up for it."""
+
+    class Picky(Thinker):
+        def answer(self, turn: Turn) -> Reply:
+            if len(self.turns) == 1:
+                raise AgentRefused("not in the mood")
+            return super().answer(turn)
+
+    agent = Picky(told=True)
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=policy)
+        await world.facts.seen("turn.dead_lettered")
+        agent.hold()
+        await world.say("alice", "cake", policy=policy)
+        await agent.asked(2)
+        assert await world.backend.retry_dead_letter("desk/alice", 1) == 1
+        await world.backend.changed(5 * ATTEND_SECONDS)
+        agent.go()
+        assert await world.desk.has(2) == ["re: cake", "re: tea"]
+        agent.hold()
+        await world.say("alice", "one", policy=policy)
+        await agent.asked(4)
+        await world.say("alice", "two", policy=policy)
+        await agent.was_cancelled()
+        agent.go()
+        await world.settled()
+
+
 async def test_a_rolled_back_message_is_set_aside_once_and_the_new_one_runs_alone(world: World) -> None:
     agent = Thinker()
     async with world.working(agent):

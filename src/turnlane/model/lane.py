@@ -75,6 +75,8 @@ class Rare:
     """That machine while others leave the lane to it, and until when they do."""
     told: int = 0
     """The last message of a batch that was put off, and the person was told so."""
+    again: int = 0
+    """The last message that an operator brought back while a turn was open. Nobody said it to that turn."""
 
 
 NOTHING_RARE = Rare()
@@ -134,6 +136,12 @@ class Lane:
     def waiting(self) -> int:
         """How many of them no batch holds."""
         return self.next_seq - self.claim_seq - (count(beyond(self.aside, self.claim_seq)) if self.aside else 0)
+
+    @property
+    def said_meanwhile(self) -> int:
+        """How many of those that wait may change what becomes of the open turn."""
+        before = max(self.claim_seq, self.rare.again)
+        return self.next_seq - before - count(beyond(self.aside, before))
 
     @property
     def batch_places(self) -> Sequence[int]:
@@ -289,6 +297,8 @@ class Lane:
         """
         place = self.next_seq + 1
         self.next_seq += messages
+        if self.has_open_batch:
+            self.rare = replace(self.rare, again=self.next_seq)
         if self.first_at is None:
             self.first_at, self.ready_at = first_at, now
         self._wake_by(self.runs_at)

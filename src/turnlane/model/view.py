@@ -194,7 +194,7 @@ class Busy:
     conversation: str
     epoch: int
     waiting: int
-    """Messages that no batch holds: said since the turn began, or left out of it."""
+    """Messages that no batch holds: said since the turn began, or left out of it. Not what an operator brought back."""
     on_busy: OnBusy
     is_over: bool = False
     """Somebody ended the turn, and the lane waits for its holder to let go."""
@@ -206,7 +206,8 @@ class Busy:
     @classmethod
     def of(cls, lane: Lane, now: int) -> Busy:
         asked, is_paused = lane.rare.asked > 0, lane.is_paused(now)
-        return cls(lane.key, lane.epoch, lane.waiting, lane.policy.on_busy, lane.is_hollow, asked, is_paused)
+        waiting, on_busy = lane.said_meanwhile, lane.policy.on_busy
+        return cls(lane.key, lane.epoch, waiting, on_busy, lane.is_hollow, asked, is_paused)
 
 
 @value

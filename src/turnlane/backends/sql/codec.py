@@ -210,7 +210,8 @@ def busy_from(row: Row, policies: Policies, now: int) -> Busy:
     waiting, has_asked, is_paused = next_seq - claim_seq, False, bool(paused)
     if not more.startswith(NOTHING_ASIDE) or not more.endswith(NOTHING_RARE_HERE):
         aside, *_, rare = _more(more)
-        waiting -= count(beyond(aside, claim_seq))
+        before = claim_seq if rare is None else max(claim_seq, rare.again)
+        waiting = next_seq - before - count(beyond(aside, before))
         if rare is not None:
             has_asked = rare.asked > 0
             is_paused = is_paused and (rare.paused_until is None or rare.paused_until > now)
