@@ -9,9 +9,10 @@ from tests.flow.world import AT_ONCE, Thinker, World, crashing
 
 from turnlane.backends.base import Backend
 from turnlane.errors import NotFound
+from turnlane.flow.attend import ATTEND_SECONDS
 from turnlane.flow.schedule import keep
 from turnlane.model.lane import Kind
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.schedule import Schedule
 from turnlane.testing.doubles import VirtualClock
 
@@ -36,6 +37,24 @@ async def test_a_worker_fires_what_is_due_and_the_agent_answers(world: World, cl
     assert [delivery.text for delivery in world.desk.sent] == ["re: still there?", "re: still there?"]
     (message,) = agent.turns[0].messages
     assert (message.role, message.sender, message.sent_at) == ("schedule", "schedule/pulse", clock.now() - 60_000)
+
+
+@pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
+async def test_what_is_due_while_a_turn_runs_does_not_end_it(
+    world: World, clock: VirtualClock, on_busy: OnBusy
+) -> None:
+    """A person's message must not be given up for a prompt of the clock."""
+    agent, policy = Thinker(), replace(AT_ONCE, on_busy=on_busy)
+    await world.backend.schedule(PULSE, policy)
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=policy)
+        await agent.asked(1)
+        clock.advance(60_000)
+        await world.facts.seen("schedule.fired")
+        await world.backend.changed(5 * ATTEND_SECONDS)
+        agent.go()
+        assert await world.desk.has(2) == ["re: tea", "re: still there?"]
+    assert agent.cancelled == []
 
 
 async def test_a_lost_workers_tick_is_taken_over(world: World, clock: VirtualClock) -> None:

@@ -8,7 +8,7 @@ from turnlane.backends.base import Acceptance, Verdict
 from turnlane.backends.steering import By, Steering
 from turnlane.errors import InvalidSchedule
 from turnlane.model.command import Command
-from turnlane.model.lane import TICK, Lane
+from turnlane.model.lane import TICK, TURN, Lane
 from turnlane.model.message import Message
 from turnlane.model.policy import Policy
 from turnlane.model.schedule import Schedule, key_of
@@ -94,6 +94,10 @@ class Scheduling(Steering):
 
     def _say_on_time(self, lane: Lane, schedule: Schedule, at: int) -> Acceptance:
         acceptance = self._accept(schedule.message(at), lane.policy, None)
+        turns = self._rows.lane(TURN, schedule.conversation)
+        if acceptance.verdict == "accepted" and turns is not None and turns.has_open_batch:
+            turns.wait_for_the_turn()
+            self._rows.save_lane(turns)
         if acceptance.verdict != "duplicate":
             lane.rare = replace(lane.rare, fired_at=self._now)
             self._note("schedule.fired", schedule.conversation, schedule.name, at, acceptance.seq)

@@ -75,8 +75,9 @@ class Rare:
     """That machine while others leave the lane to it, and until when they do."""
     told: int = 0
     """The last message of a batch that was put off, and the person was told so."""
-    again: int = 0
-    """The last message that an operator brought back while a turn was open. Nobody said it to that turn."""
+    unsaid: int = 0
+    """The last message that came while a turn was open and that nobody said to that turn: an operator brought it back,
+    or a schedule was due."""
 
 
 NOTHING_RARE = Rare()
@@ -140,7 +141,7 @@ class Lane:
     @property
     def said_meanwhile(self) -> int:
         """How many of those that wait may change what becomes of the open turn."""
-        before = max(self.claim_seq, self.rare.again)
+        before = max(self.claim_seq, self.rare.unsaid)
         return self.next_seq - before - count(beyond(self.aside, before))
 
     @property
@@ -298,11 +299,15 @@ class Lane:
         place = self.next_seq + 1
         self.next_seq += messages
         if self.has_open_batch:
-            self.rare = replace(self.rare, again=self.next_seq)
+            self.wait_for_the_turn()
         if self.first_at is None:
             self.first_at, self.ready_at = first_at, now
         self._wake_by(self.runs_at)
         return place
+
+    def wait_for_the_turn(self) -> None:
+        """What came last is nothing that somebody says to the turn that is open, so it changes nothing for that."""
+        self.rare = replace(self.rare, unsaid=self.next_seq)
 
     def behave(self, on_busy: OnBusy | None) -> None:
         """Treat what comes while a turn runs in this way, whatever the route says; None: as the route says."""

@@ -194,7 +194,7 @@ class Busy:
     conversation: str
     epoch: int
     waiting: int
-    """Messages that no batch holds: said since the turn began, or left out of it. Not what an operator brought back."""
+    """Messages that no batch holds: said since the turn began, or left out of it. Not what nobody said."""
     on_busy: OnBusy
     is_over: bool = False
     """Somebody ended the turn, and the lane waits for its holder to let go."""

@@ -210,7 +210,7 @@ def busy_from(row: Row, policies: Policies, now: int) -> Busy:
     waiting, has_asked, is_paused = next_seq - claim_seq, False, bool(paused)
     if not more.startswith(NOTHING_ASIDE) or not more.endswith(NOTHING_RARE_HERE):
         aside, *_, rare = _more(more)
-        before = claim_seq if rare is None else max(claim_seq, rare.again)
+        before = claim_seq if rare is None else max(claim_seq, rare.unsaid)
         waiting = next_seq - before - count(beyond(aside, before))
         if rare is not None:
             has_asked = rare.asked > 0
