@@ -55,6 +55,22 @@ async def test_a_reply_never_overtakes_an_earlier_one_while_backing_off(world: W
     assert world.desk.texts("desk/alice") == ["first", "second"]
 
 
+async def test_a_platform_that_names_a_time_that_is_over_is_asked_with_growing_pauses(
+    world: World, clock: VirtualClock
+) -> None:
+    waits = []
+    world.desk.results.extend([NotSent("429", retry_after=0.0)] * 3)
+    async with world.working(echo):
+        await world.say("alice", "hello")
+        for time in range(1, 4):
+            retry_at = (await world.facts.seen("delivery.retried", time)).facts["retry_at"]
+            assert isinstance(retry_at, int)
+            waits.append(retry_at - clock.now())
+            clock.advance(waits[-1])
+        assert await world.desk.has(1) == ["hello"]
+    assert 1_000 <= waits[0] < waits[1] < waits[2]
+
+
 async def test_an_unknown_outcome_and_a_channels_own_bug_are_sent_again_under_the_same_key(
     world: World, clock: VirtualClock
 ) -> None:

@@ -98,9 +98,12 @@ async def test_throttled_does_not_use_up_attempts_and_comes_back_when_told(world
     assert agent.attempts == [1] * 11
 
 
-async def test_throttled_without_a_time_waits_longer_the_longer_it_waited(world: World, clock: VirtualClock) -> None:
+@pytest.mark.parametrize("named", [None, 0.0], ids=["no time", "a time that is over"])
+async def test_throttled_without_a_time_waits_longer_the_longer_it_waited(
+    world: World, clock: VirtualClock, named: float | None
+) -> None:
     waits = []
-    agent = Moody(*(Throttled("busy") for _ in range(12)))
+    agent = Moody(*(Throttled("busy", retry_after=named) for _ in range(12)))
     async with world.working(agent):
         await world.say("alice", "hello")
         for time in range(1, 13):

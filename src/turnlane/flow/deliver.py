@@ -96,7 +96,8 @@ def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:
     match result:
         case Sent(receipt):
             return Delivered(receipt)
-        case NotSent(cause, retry_after, whole_account) if retry_after is not None:
+        # A time that is over when it is named (0, a past date) is none: asked again at once, nobody recovers.
+        case NotSent(cause, retry_after, whole_account) if retry_after is not None and retry_after > 0:
             return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, holds_account=whole_account)
         case NotSent(cause):
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause)

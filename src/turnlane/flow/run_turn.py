@@ -113,7 +113,9 @@ def _later(lease: Lease, clock: Clock, error: Throttled) -> RetryLater:
     """Asked to come back later: that is no failure. Without a time, wait longer the longer the batch has waited."""
     waited = clock.now() - lease.messages[0].accepted_at if lease.messages else 0
     patient = min(lease.policy.backoff.most_ms, max(lease.policy.backoff.first_ms, waited // 4))
-    delay = patient if error.retry_after is None else int(error.retry_after * 1000)
+    # A time that is over when it is named is none: asked again at once, nobody recovers.
+    named = error.retry_after or 0.0
+    delay = int(named * 1000) if named > 0 else patient
     return RetryLater(at=clock.now() + delay, cause=cause_of(error), counts=False)
 
 
