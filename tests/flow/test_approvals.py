@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, World, crashing, ends
 
 from turnlane.agents.function import Function
+from turnlane.model.delivery import NotSent, Refused
 from turnlane.model.policy import Policy
 from turnlane.model.question import Answer
 from turnlane.model.turn import Turn
@@ -181,3 +183,60 @@ async def test_a_turn_of_no_worker_has_nobody_to_ask() -> None:
     turn = Turn("desk/alice", 1, 1, 1, "desk", ())
     with pytest.raises(RuntimeError, match="nobody can be asked"):
         await turn.ask("Sure?")
+
+
+async def refused(world: World) -> None:
+    world.desk.results.append(Refused("never"))
+
+
+async def gone(world: World) -> None:
+    world.desk.results.append(Refused("no such person", gone=True))
+
+
+async def dropped(world: World) -> None:
+    world.desk.results.append(NotSent("busy", retry_after=3_600.0))
+    await world.facts.seen("delivery.retried")
+    assert await world.backend.drop("desk/alice", 1)
+
+
+async def reported_as_failed(world: World) -> None:
+    await world.desk.has(1)
+    await world.facts.seen("delivery.sent")
+    assert await world.backend.report("desk/alice", 1, "failed", cause="more than a day ago")
+
+
+@POLICIES
+@pytest.mark.parametrize("unsaid", [refused, gone, dropped, reported_as_failed])
+async def test_a_question_that_reached_nobody_is_answered_by_nobody(
+    world: World, policy: Policy, unsaid: Callable[[World], Coroutine[Any, Any, None]]
+) -> None:
+    """What the person says next is no approval of something that they were never asked."""
+    agent = Deployer()
+    async with world.working(agent), asyncio.TaskGroup() as tasks:
+        tasks.create_task(unsaid(world))
+        await world.say("alice", "deploy", policy=policy)
+        await world.facts.seen("turn.answered")
+        assert [answer.timed_out for answer in agent.heard] == [True]
+        await world.say("alice", "yes, please", policy=policy)
+        await world.facts.seen("turn.started", times=2 if policy is HOLD else 3)
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert dict(story.outcomes) == {}
+
+
+async def test_who_is_gone_is_not_waited_for_when_asked_once_more(world: World) -> None:
+    async def answer(turn: Turn) -> str:
+        answers = [await turn.ask("Sure?"), await turn.ask("Really?")]
+        return f"{[answer.timed_out for answer in answers]}"
+
+    world.desk.results.append(Refused("no such person", gone=True))
+    async with world.working(answer):
+        await world.say("alice", "deploy")
+        await world.facts.seen("turn.answered")
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [(view.text, view.state) for view in story.deliveries] == [
+        ("Sure?", "failed"),
+        ("Really?", "failed"),
+        ("[True, True]", "failed"),
+    ]

@@ -73,8 +73,3 @@ class Asking(Record):
     def _expire_question(self, lane: Lane) -> None:
         if lane.is_unanswered_by(self._now):
             self._close_question(lane, TIMED_OUT)
-
-    def _close_question(self, lane: Lane, answer: Answer) -> None:
-        self._rows.answer_question(lane, lane.rare.asked, answer, self._now)
-        self._note("question.answered", lane.key, lane.number, lane.rare.asked, answer.by)
-        lane.answer(self._now)

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from turnlane.backends.base import Verdict
 from turnlane.backends.rows import Rows
-from turnlane.model.delivery import Delivery, notice_id
+from turnlane.model.delivery import Delivery, notice_id, question_id
 from turnlane.model.event import Fact, Noted
 from turnlane.model.lane import OUT, TICK, TURN, Kind, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.notice import BUSY, FULL, TOO_FAST
 from turnlane.model.policy import Policy
+from turnlane.model.question import TIMED_OUT, Answer
 from turnlane.model.turn import Reply, Superseded, TurnOutcome
 from turnlane.model.usage import NO_USAGE
 from turnlane.model.view import AttemptView, TurnView
@@ -60,6 +61,7 @@ class Record:
         else:
             self._rows.settle_delivery(lane, "failed", cause=cause)
             self._note("delivery.failed", lane.key, lane.claim_seq, lane.attempt, cause)
+            self._ask_nobody(lane, lane.claim_seq)
         self._complete(lane, still_runs=still_runs)
         self._rows.save_lane(lane)
         return "dead_letter" if lane.kind is TURN else "failed"
@@ -113,10 +115,28 @@ class Record:
         for place in places:
             self._rows.close_delivery(out, place, "failed", cause)
             self._note("delivery.failed", out.key, place, 0, cause)
+            self._ask_nobody(out, place)
         if places:
             out.withdraw(places[0], places[-1], self._now)
             self._rows.save_lane(out)
         return len(places)
+
+    # Questions that end without an answer
+
+    def _ask_nobody(self, out: Lane, place: int) -> None:
+        """This is never said. If a turn waits with it, nobody answers: what is said next is about other things."""
+        lane = self._rows.lane(TURN, out.key)
+        if lane is None or not lane.rare.asking:
+            return
+        unsaid = self._rows.delivery(out, place)
+        if unsaid is not None and unsaid.id == question_id(lane.key, lane.number, lane.rare.asked):
+            self._close_question(lane, TIMED_OUT)
+            self._rows.save_lane(lane)
+
+    def _close_question(self, lane: Lane, answer: Answer) -> None:
+        self._rows.answer_question(lane, lane.rare.asked, answer, self._now)
+        self._note("question.answered", lane.key, lane.number, lane.rare.asked, answer.by)
+        lane.answer(self._now)
 
     # Facts
 

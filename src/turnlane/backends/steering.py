@@ -175,6 +175,7 @@ class Steering(Record):
         if state == "failed":
             self._rows.close_delivery(lane, place, "failed", cause)
             self._note("delivery.failed", conversation, place, found.attempt, cause)
+            self._ask_nobody(lane, place)
         else:
             self._note("delivery.reported", conversation, found.id, place, state)
         return True
@@ -211,4 +212,5 @@ class Steering(Record):
             lane.withdraw(place, place, self._now)
         self._rows.save_lane(lane)
         self._note("outbox.dropped", conversation, found.id, place)
+        self._ask_nobody(lane, place)
         return True

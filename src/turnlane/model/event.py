@@ -43,7 +43,7 @@ EVENTS: Mapping[str, str] = {
     "cause",
     "turn.asked": "The run stopped to wait for an answer; the turn starts again with it. turn, attempt, epoch, worker",
     "question.asked": "A turn asks the person. turn, number, delivery, expires_at",
-    "question.answered": "A question has its answer; without `by`, its time was over. turn, number, by",
+    "question.answered": "A question has its answer; without `by`, nobody gave one, or was asked. turn, number, by",
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
     "deadletter.retried": "A dead letter's messages wait again, in these places, to be run anew. turn, first, last",
     "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",

@@ -483,6 +483,9 @@ MUTANTS = (
     Mutant(
         "nobody is told that a question timed out", f"{SERVING}._answers", "if lane.is_unanswered_by", "if False and"
     ),
+    Mutant(
+        "a question that reached nobody is waited with", f"{TRANSACTION}._ask_nobody", "unsaid is not None", "False"
+    ),
     # Fairness
     Mutant("a big tenant stands in front", f"{SERVING}._in_turn", "shares.running.tenants[tenant], ", "0, "),
     Mutant("nothing is urgent", f"{SERVING}._in_turn", "priority_of(queue), ", "0, "),

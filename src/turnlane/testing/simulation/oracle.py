@@ -1100,6 +1100,17 @@ class Oracle:
 
     def _amend_delivery(self, key: str, seq: int, **changes: Any) -> None:
         self.deliveries[key] = [replace(view, **changes) if view.seq == seq else view for view in self.deliveries[key]]
+        view = self.delivery_at(key, seq)
+        if view is not None and view.state in {"failed", "dropped"}:
+            self._asked_nobody(key, view.id, changes.get("settled_at"))
+
+    def _asked_nobody(self, key: str, id_: str, now: int | None) -> None:
+        """A question that will not be said is answered by nobody."""
+        lane = self.accounts[Kind.TURN, key]
+        if lane.batch is None or lane.batch.open_question is None or now is None:
+            return
+        if id_ == question_id(key, lane.batch.number, len(lane.batch.questions)):
+            self._answer(lane, lane.batch.open_question, None, None, now)
 
     def _spent(self, lane: Account, handle: str, reply: Reply, now: int) -> None:
         assert lane.holder is not None
