@@ -13,7 +13,7 @@ from turnlane.errors import AgentRefused
 from turnlane.flow.attend import ATTEND_SECONDS
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Message
-from turnlane.model.notice import BUSY, FULL
+from turnlane.model.notice import BUSY, DROPPED, FULL
 from turnlane.model.policy import Policy
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
@@ -397,16 +397,30 @@ async def test_a_full_mailbox_refuses_and_says_so_once_and_only_after_it_is_stor
     assert dict(story.outcomes) == {3: "refused", 4: "refused"}
 
 
-async def test_drop_oldest_drops_what_waited_longest_and_keeps_it_visible(world: World) -> None:
+async def test_drop_oldest_drops_what_waited_longest_keeps_it_visible_and_says_so_once(world: World) -> None:
     dropping = replace(AT_ONCE, max_pending=3, on_full="drop_oldest")
     agent = Thinker()
     async with world.working(agent):
         await world.say("alice", "one", policy=dropping)
         await agent.asked(1)
-        await world.say("alice", "two", "three", "four", policy=dropping)
+        await world.say("alice", "two", "three", "four", "five", policy=dropping)
+        assert await world.desk.has(1) == [DROPPED]
         agent.go()
-        assert await world.desk.has(2) == ["re: one", "re: three\nfour"]
+        assert await world.desk.has(3) == [DROPPED, "re: one", "re: four\nfive"]
         await world.settled()
     story = await world.backend.story("desk/alice")
     assert story is not None
-    assert dict(story.outcomes) == {2: "dropped"}
+    assert dict(story.outcomes) == {2: "dropped", 3: "dropped"}
+
+
+async def test_what_is_dropped_as_it_comes_is_not_passed_over_in_silence(world: World) -> None:
+    """Nothing else waits: the turn that runs has all the room there is."""
+    dropping = replace(AT_ONCE, max_pending=1, on_full="drop_oldest")
+    agent = Thinker()
+    async with world.working(agent):
+        await world.say("alice", "one", policy=dropping)
+        await agent.asked(1)
+        await world.say("alice", "this is important", policy=dropping)
+        assert await world.desk.has(1) == [DROPPED]
+        agent.go()
+        assert await world.desk.has(2) == [DROPPED, "re: one"]

@@ -85,9 +85,10 @@ class Record:
 
     def _say(self, conversation: str, text: str, about: int, policy: Policy) -> None:
         """A notice, about a message of the conversation: stored with what it tells of, so it is never said too soon."""
-        self._append(
-            Delivery(notice_id(conversation, about), conversation, text, "notice", queued_at=self._now), policy
-        )
+        self._give_notice(notice_id(conversation, about), conversation, text, policy)
+
+    def _give_notice(self, id_: str, conversation: str, text: str, policy: Policy) -> None:
+        self._append(Delivery(id_, conversation, text, "notice", queued_at=self._now), policy)
 
     def _append(self, delivery: Delivery, policy: Policy) -> None:
         out = self._lane(OUT, delivery.conversation, policy)

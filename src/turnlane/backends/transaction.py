@@ -19,13 +19,14 @@ from turnlane.backends.serving import Serving, Taker
 from turnlane.backends.taking_over import TakingOver
 from turnlane.errors import WorkerLost
 from turnlane.model.command import Command
-from turnlane.model.delivery import Delivery, delivery_id, question_id
+from turnlane.model.delivery import Delivery, delivery_id, dropped_id, question_id
 from turnlane.model.lane import NOTHING_RARE, OUT, TICK, TURN, Lane
 from turnlane.model.lease import Lease
 from turnlane.model.limits import NO_LIMITS, Limits
 from turnlane.model.message import Message, channel_of
 from turnlane.model.notice import (
     CLOSED,
+    DROPPED,
     FULL,
     NEW,
     NOTHING_TO_STOP,
@@ -270,14 +271,17 @@ class Transaction(Scheduling, TakingOver, Asking):
         if pending == policy.max_pending + 1:
             self._note("lane.full", lane.key, pending, policy.max_pending)
         if policy.on_full == "drop_oldest":
-            self._drop_oldest(lane)
+            self._drop_oldest(lane, policy)
 
-    def _drop_oldest(self, lane: Lane) -> None:
+    def _drop_oldest(self, lane: Lane, policy: Policy) -> None:
         oldest, *rest = islice(lane.waiting_places, 2)
         first_at = self._rows.messages_at(lane, rest)[0].accepted_at if rest else None
         self._rows.settle_messages(lane, oldest, oldest, "dropped")
         lane.drop(oldest, first_at)
         self._note("message.dropped", lane.key, oldest, lane.pending)
+        # One notice for all that are dropped in a row.
+        if self._rows.message_outcome(lane, oldest - 1) != "dropped":
+            self._give_notice(dropped_id(lane.key, oldest), lane.key, DROPPED, policy)
 
     # Claim
 

@@ -20,7 +20,7 @@ from turnlane.errors import InvalidMessage
 from turnlane.flow import steer
 from turnlane.live_settings import LiveSettings
 from turnlane.model.command import command_in
-from turnlane.model.delivery import notice_id
+from turnlane.model.delivery import dropped_id, notice_id
 from turnlane.model.explanation import steering_command
 from turnlane.model.lane import Kind
 from turnlane.model.message import (
@@ -214,7 +214,7 @@ async def _said(backend: Backend, message: Message, acceptance: Acceptance, *, w
 def _answers(delivery: DeliveryView, turn: TurnView | None, message: Message, seq: int) -> bool:
     if turn is not None:
         return delivery.turn == turn.number
-    return delivery.id == notice_id(message.conversation, seq)
+    return delivery.id in (notice_id(message.conversation, seq), dropped_id(message.conversation, seq))
 
 
 def _tell(said: Said, *, waited: bool) -> None:

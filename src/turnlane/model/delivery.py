@@ -68,6 +68,11 @@ def notice_id(conversation: str, message: int) -> str:
     return _uuid(f"{conversation}#notice/{message}")
 
 
+def dropped_id(conversation: str, message: int) -> str:
+    """Of what is said about one that was dropped: it may have been put off before, which was said, too."""
+    return _uuid(f"{conversation}#dropped/{message}")
+
+
 def question_id(conversation: str, turn: int, number: int) -> str:
     return _uuid(f"{conversation}#{turn}/question/{number}")
 

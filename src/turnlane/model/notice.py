@@ -9,6 +9,9 @@ from turnlane.model.usage import written_cost
 
 BUSY = "I am still working on your last message. This one was not taken; please send it again when I have answered."
 FULL = "There are too many messages waiting. This one was not taken; please send it again later."
+DROPPED = (
+    "There are too many messages waiting. Those that waited longest will not be answered; please send them again later."
+)
 TOO_FAST = "You are sending messages faster than I can take them. This one was not taken; please send it again later."
 CLOSED = "That question is closed already. Nothing was changed."
 

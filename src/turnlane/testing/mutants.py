@@ -308,6 +308,12 @@ MUTANTS = (
     Mutant("what was dropped runs all the same", f"{LANE}.drop", "self._set_aside(place, place)", "pass"),
     Mutant("max wait remembers what was dropped", f"{LANE}.drop", "self.first_at = first_at", "pass"),
     Mutant(
+        "a person is told of each message that is dropped",
+        f"{TRANSACTION}._drop_oldest",
+        'self._rows.message_outcome(lane, oldest - 1) != "dropped"',
+        "True",
+    ),
+    Mutant(
         "the newest is dropped",
         f"{TRANSACTION}._drop_oldest",
         "oldest, *rest = islice(lane.waiting_places, 2)",

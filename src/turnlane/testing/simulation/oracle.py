@@ -23,6 +23,7 @@ from turnlane.model.delivery import (
     DeliveryState,
     Reported,
     delivery_id,
+    dropped_id,
     notice_id,
     operator_id,
     question_id,
@@ -461,7 +462,7 @@ class Oracle:
         lane.gather(stored, arrival.policy, now)
         lane.judge_lateness(stored)
         self.events["message.accepted"] += 1
-        self._overflowed(lane, arrival.policy)
+        self._overflowed(lane, arrival.policy, now)
         return Acceptance("accepted", stored.seq)
 
     # Questions
@@ -686,11 +687,13 @@ class Oracle:
             self._notice(key, why, messages[-1].seq, policy, now)
 
     def _notice(self, key: str, text: str, about: int, policy: Policy, now: int) -> None:
+        self._give_notice(notice_id(key, about), key, text, policy, now)
+
+    def _give_notice(self, id_: str, key: str, text: str, policy: Policy, now: int) -> None:
         out = self._account(Kind.OUT, key, policy)
-        id_ = notice_id(key, about)
         self._gather_delivery(out, Delivery(id_, key, text, "notice", seq=out.arrived + 1, queued_at=now), policy, now)
 
-    def _overflowed(self, lane: Account, policy: Policy) -> None:
+    def _overflowed(self, lane: Account, policy: Policy, now: int) -> None:
         if lane.pending <= policy.max_pending:
             return
         self.events["lane.full"] += lane.pending == policy.max_pending + 1
@@ -699,6 +702,8 @@ class Oracle:
             lane.late = [message for message in lane.late if message is not oldest]
             self.outcomes[lane.key, oldest.seq] = "dropped"
             self.events["message.dropped"] += 1
+            if self.outcomes.get((lane.key, oldest.seq - 1)) != "dropped":
+                self._give_notice(dropped_id(lane.key, oldest.seq), lane.key, notice.DROPPED, policy, now)
 
     def _account(self, kind: Kind, key: str, policy: Policy) -> Account:
         return self.accounts.setdefault((kind, key), Account(kind, key, policy))
