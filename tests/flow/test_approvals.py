@@ -13,7 +13,7 @@ from tests.flow.world import A_TERM_MS, AT_ONCE, World, crashing, ends
 from turnlane.agents.function import Function
 from turnlane.model.delivery import NotSent, Refused
 from turnlane.model.policy import Policy
-from turnlane.model.question import Answer
+from turnlane.model.question import QUESTIONS_MAX, Answer
 from turnlane.model.turn import Turn
 from turnlane.testing.doubles import VirtualClock
 
@@ -240,3 +240,21 @@ async def test_who_is_gone_is_not_waited_for_when_asked_once_more(world: World) 
         ("Really?", "failed"),
         ("[True, True]", "failed"),
     ]
+
+
+@POLICIES
+async def test_an_agent_that_asks_whatever_was_answered_is_given_up_on(world: World, policy: Policy) -> None:
+    """Nobody is asked the same thing for ever."""
+
+    async def ask_again(turn: Turn) -> str:
+        while (await turn.ask("Sure?")).text != "maybe":
+            pass
+        return "never"
+
+    world.desk.results.append(Refused("so that each is answered by nobody, at once", gone=True))
+    async with world.working(ask_again):
+        await world.say("alice", "deploy", policy=policy)
+        await world.facts.seen("turn.dead_lettered")
+    (dead,) = await world.backend.dead_letters()
+    assert f"{QUESTIONS_MAX} questions" in (dead.turn.cause or "")
+    assert len(world.facts.of("question.asked")) == QUESTIONS_MAX

@@ -10,9 +10,9 @@ from typing import Protocol
 from turnlane.agents.answer import is_storable
 from turnlane.backends.base import Backend
 from turnlane.clock import Clock
-from turnlane.errors import BackendUnavailable
+from turnlane.errors import AgentRefused, BackendUnavailable
 from turnlane.model.lease import Lease
-from turnlane.model.question import OPTIONS_MAX, Answer, Question
+from turnlane.model.question import OPTIONS_MAX, QUESTIONS_MAX, Answer, Question
 from turnlane.model.turn import Asks, Outcome
 
 ANSWER_LOOK_SECONDS = 0.2
@@ -57,6 +57,10 @@ class Asker:
             self._asked = number or self._asked + 1
             if self._asked <= len(self._lease.answers):
                 return self._lease.answers[self._asked - 1]
+            if self._asked > QUESTIONS_MAX:
+                raise AgentRefused(
+                    f"it asked {QUESTIONS_MAX} questions in one turn, the most there may be; let it read the answers"
+                )
             return await self._answer(self._asked, question)
 
     def _question(self, text: str, options: Sequence[str], timeout: float | None) -> Question:

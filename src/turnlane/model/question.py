@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from turnlane.model.value import value
 
 OPTIONS_MAX = 20
+QUESTIONS_MAX = 100
+"""Of one turn. Waiting costs it no attempt, so nothing else would stop an agent that does not read the answers."""
 
 
 @value
