@@ -11,6 +11,8 @@ import pytest
 from tests.flow.world import AT_ONCE, Thinker, World
 
 from turnlane.backends.base import Arrival
+from turnlane.backends.serving import USER_LOOK_MS, USERS_LANES_AT_ONCE
+from turnlane.model.lane import TURN
 from turnlane.model.limits import Limits
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
@@ -56,3 +58,26 @@ async def test_a_limit_holds_across_workers_and_all_are_answered(world: World, c
             clock.advance(100)  # whoever waits for room looks again after a while
     assert max(count for what, count in agent.most.items() if what.startswith(kind)) == most
     assert kind == "all" or agent.most["all"] > most
+
+
+async def test_a_user_with_a_thousand_conversations_costs_a_claim_no_look_at_all_of_them(
+    world: World, clock: VirtualClock
+) -> None:
+    """At the limit they look again in groups: all of them at once would leave no time for anybody else's."""
+    backend, policy = world.backend, replace(AT_ONCE, tenant="desk")
+    backend.limits = Limits(per_user=1)
+    said = [replace(world.message(f"room-{number}", "hello"), sender="bot") for number in range(1_000)]
+    await backend.accept([Arrival(message, policy) for message in said])
+    worker = clock.token()
+    await backend.join(worker, 3_600_000)
+    assert len(await backend.claim(worker, TURN, most=2)) == 1
+    for _ in range(5):
+        now = clock.now()
+        due = Counter(lane.due_at for lane in await backend.lanes(limit=1_000) if lane.due_at is not None)
+        assert due.total() == 999
+        assert all(at > now for at in due)
+        assert sum(count for at, count in due.items() if at <= now + USER_LOOK_MS) <= 5 * USERS_LANES_AT_ONCE
+        clock.advance(USER_LOOK_MS)
+        assert await backend.claim(worker, TURN, most=2) == []
+    await backend.accept([Arrival(world.message("somebody-else", "hello"), policy)])
+    assert len(await backend.claim(worker, TURN, most=2)) == 1

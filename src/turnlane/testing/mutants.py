@@ -503,7 +503,12 @@ MUTANTS = (
     Mutant("a channel has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_channel", "None"),
     Mutant("an agent has no limit", "turnlane.model.limits:Running.leave_room", "limits.per_agent", "None"),
     Mutant("a user has no limit", "turnlane.model.limits:Running.leave_room_for", "limits.per_user", "None"),
-    Mutant("who waits for a limit is forgotten", f"{SERVING}._waits_for_its_user", "self._now + USER_LOOK_MS", "None"),
+    Mutant(
+        "who waits for a limit is forgotten",
+        f"{SERVING}._waits_for_its_user",
+        "(self._now // USER_LOOK_MS + looks) * USER_LOOK_MS",
+        "None",
+    ),
     # Pauses
     Mutant("all goes on though all is paused", PAUSES, "self.all or ", ""),
     Mutant("a paused channel goes on", PAUSES, "tenant_of(queue) in self.channels", "False"),
