@@ -40,7 +40,7 @@ PHRASES: Mapping[str, str] = {
     "indication.failed": "that somebody works on turn {turn} could not be shown · {cause}",
     "delivery.started": "sends delivery {seq} · attempt {again}",
     "delivery.sent": "sent delivery {seq} · turn {turn} · waited {waited_ms} · receipt {receipt} · attempt {again}",
-    "delivery.retried": "delivery {seq} not sent, tries again at {retry_at} · attempt {attempt} · {cause}",
+    "delivery.retried": "sending delivery {seq} failed, tries again at {retry_at} · attempt {attempt} · {cause}",
     "delivery.released": "delivery {seq} given back, without blame · attempt {again}",
     "delivery.lost": "worker {worker} was lost while it sent delivery {seq}; another goes on · attempt {again}",
     "delivery.failed": "gave up on delivery {seq}, kept in the outbox · attempt {attempt} · {cause}",
