@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pty
 import signal
+import struct
 import sys
+import termios
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -21,6 +24,7 @@ from turnlane.errors import BackendUnavailable
 from turnlane.http.listen import bind
 from turnlane.model.lane import Kind
 from turnlane.model.message import Attachment, Message
+from turnlane.model.question import Question
 from turnlane.model.turn import Replied, Reply
 
 TOKEN = "visitor-token-0123456789"
@@ -120,6 +124,16 @@ async def test_in_a_pipe_replies_alone_are_the_output(bot: SmallBot, tmp_path: P
         await eventually(is_said(bot, "before", "hello", "there"), SECONDS_MAX)
         await reply(bot, "one\nand \x1b[31mmore", "two")
         assert await ended == (0, "one\nand �[31mmore\ntwo\n", "")
+
+
+async def test_a_question_shows_its_options(bot: SmallBot, tmp_path: Path) -> None:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
+        chat.say("deploy it")
+        await eventually(is_said(bot, "deploy it"), SECONDS_MAX)
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.ask(lease, 1, Question("Deploy now?", ("yes", "no")))
+        await bot.send_one()
+        assert [await chat.hear() for _ in range(3)] == ["Deploy now?", "1. yes", "2. no"]
 
 
 async def test_a_new_conversation_tells_how_to_come_back(bot: SmallBot, tmp_path: Path) -> None:
@@ -312,6 +326,46 @@ async def test_at_a_keyboard_an_answer_is_glimpsed_while_it_grows(bot: SmallBot,
         await web.show(KEY, 1, None)
         await reply(bot, "first line\nsecond line")
         await keyboard.sees("second line\r\n› half")
+        keyboard.type("\x15/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
+async def test_at_a_keyboard_a_glimpse_fits_its_line_and_makes_room(bot: SmallBot, tmp_path: Path) -> None:
+    web = bot.channels["web"]
+    assert isinstance(web, Web)
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        keyboard.type("hello\r")
+        await keyboard.sees("… an answer is being made")
+        await web.show(KEY, 1, "漢字" * 30)
+        assert "漢字" * 8 not in await keyboard.sees("漢字" * 6)
+        keyboard.type("h")
+        await keyboard.sees("\r\x1b[K› h")  # though nothing more of the answer comes
+        await web.show(KEY, 1, None)
+        keyboard.type("\x15/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
+async def test_at_a_keyboard_a_line_longer_than_the_terminal_is_moved_as_a_whole(bot: SmallBot, tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        keyboard.type("hello\r")
+        await eventually(is_said(bot, "hello"), SECONDS_MAX)
+        keyboard.type("long " * 20 + "end")
+        await keyboard.sees("end")
+        await reply(bot, "hi")
+        await keyboard.sees("\r\x1b[2A\x1b[J")
+        await keyboard.sees("hi\r\n› long long")
         keyboard.type("\x15/quit\r")
         assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
     os.close(master)

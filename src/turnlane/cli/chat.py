@@ -20,15 +20,19 @@ import msgspec
 
 from turnlane.cli import common
 from turnlane.cli.main import EXIT_UNAVAILABLE, EXIT_WAITED, Failed
-from turnlane.cli.table import one_line
+from turnlane.cli.table import cells_wide, end_of, one_line
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
 from turnlane.event_loop import happens
+from turnlane.model.delivery import with_options
 from turnlane.settings import Settings, WebChannel
 
 PROMPT = "› "
 CLEAR_LINE = "\r\x1b[K"
 QUIT = "/quit"
+AT_WORK = "an answer is being made"
+ROOM_TO_TYPE = 12
+"""Cells that a glimpse leaves free: the first key is echoed behind it, before it makes room."""
 
 REQUEST_SECONDS_MAX = 20.0
 SILENCE_SECONDS_MAX = 40.0
@@ -38,6 +42,8 @@ RETRY_SECONDS_MAX = 5.0
 FURTHER_PARTS_SECONDS = 0.5
 """At the end of a pipe: how long a reply may take to be followed by its next part."""
 CLOSE_SECONDS_MAX = 5.0
+TYPING_LOOK_SECONDS = 0.1
+"""How soon a glimpse makes room for who begins to type."""
 LAST_LINE_SECONDS = 3.0
 """How long, at the end, a server that is there may take to store what was just typed."""
 
@@ -121,7 +127,9 @@ class Screen:
         self._color = color
         self._typed: Callable[[], str] = str
         self._prompting = False
-        self._glimpsing = False
+        self._preview: str | None = None
+        self._is_at_work = False
+        self._glimpsed: str | None = None
 
     def lines(self) -> Iterator[str]:
         """What is typed, until the end of the input or /quit."""
@@ -135,14 +143,19 @@ class Screen:
         import readline  # changes how input() works, and tells what is in its line
 
         self._typed = readline.get_line_buffer
+        readline.set_pre_input_hook(self._prompt_is_there)
         try:
             while True:
-                self._prompting = True
-                yield input(PROMPT)
+                line = input(PROMPT)
+                self._prompting = False
+                yield line
         except (EOFError, KeyboardInterrupt):
-            click.echo()
-        finally:
             self._prompting = False
+            click.echo()
+
+    def _prompt_is_there(self) -> None:
+        self._glimpsed = None
+        self._prompting = True
 
     @staticmethod
     def _piped() -> Iterator[str]:
@@ -159,17 +172,29 @@ class Screen:
         indent = "\n" + " " * (len(name) + 2)
         self._put(f"{click.style(name, fg=colour)}  {indent.join(lines)}")
 
-    def glimpse(self, text: str | None) -> None:
+    def preview(self, text: str | None) -> None:
+        """What there is of the answer that is being made; None if there is no more to see."""
+        self._preview = text
+        self.glimpse()
+
+    def at_work(self, is_at_work: bool) -> None:
+        """Whether an answer is to be expected."""
+        self._is_at_work = is_at_work
+        self.glimpse()
+
+    def glimpse(self) -> None:
         """The end of what is being said, in the line of the prompt, as long as nobody types there."""
         if not self._prompting:
             return
-        was_there, self._glimpsing = self._glimpsing, bool(text) and not self._typed()
-        if self._glimpsing:
-            room = shutil.get_terminal_size().columns - 3
-            end = one_line((text or "").rstrip().rpartition("\n")[2])[-room:]
-            click.echo(CLEAR_LINE + click.style(f"… {end}", dim=True), nl=False, color=self._color)
-        elif was_there:
-            click.echo(f"{CLEAR_LINE}{PROMPT}{self._typed()}", nl=False)
+        shown = None if self._typed() else self._preview or (AT_WORK if self._is_at_work else None)
+        if shown == self._glimpsed:
+            return
+        if shown is None:
+            click.echo(f"{self._cleared()}{PROMPT}{self._typed()}", nl=False)
+        else:
+            end = end_of(one_line(shown.rstrip().rpartition("\n")[2]), _columns() - ROOM_TO_TYPE)
+            click.echo(self._cleared() + click.style(f"… {end}", dim=True), nl=False, color=self._color)
+        self._glimpsed = shown
 
     def note(self, text: str) -> None:
         if self.live:
@@ -178,8 +203,18 @@ class Screen:
             click.echo(one_line(text), err=True)
 
     def _put(self, text: str) -> None:
-        before, after = (CLEAR_LINE, f"{PROMPT}{self._typed()}") if self._prompting else ("", "")
+        before, after = (self._cleared(), f"{PROMPT}{self._typed()}") if self._prompting else ("", "")
         click.echo(f"{before}{text}\n{after}", nl=False, color=self._color)
+        self._glimpsed = None
+
+    def _cleared(self) -> str:
+        """Back to where the prompt begins, also of a line that has grown over several of the terminal."""
+        rows_above = 0 if self._glimpsed is not None else cells_wide(PROMPT + self._typed()) // _columns()
+        return CLEAR_LINE if not rows_above else f"\r\x1b[{rows_above}A\x1b[J"
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 # The server, in a thread with a loop of its own.
@@ -222,7 +257,8 @@ class Talk:
                 self._show(line)
         if self._place.is_new:
             self._screen.note(f"a new conversation; come back to it with `turnlane chat {self._place.key}`")
-        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._follow())]
+        works = [self._send(), self._follow(), *([self._give_way()] if self._screen.live else [])]
+        self._tasks = [asyncio.create_task(work) for work in works]
 
     async def close(self) -> None:
         with suppress(TimeoutError):
@@ -347,7 +383,9 @@ class Talk:
                 self._after = int(event["id"])
                 self._show(msgspec.json.decode(event["data"]))
             elif event.get("event") == "preview":
-                self._screen.glimpse(msgspec.json.decode(event["data"])["text"])
+                self._screen.preview(msgspec.json.decode(event["data"])["text"])
+            elif event.get("event") == "working":
+                self._screen.at_work(msgspec.json.decode(event["data"])["working"])
             event = {}
 
     def _show(self, line: Any) -> None:
@@ -355,14 +393,23 @@ class Talk:
         at = "" if not self._screen.live else f"{datetime.fromisoformat(line['at']).astimezone():%H:%M} "
         who = "person" if line.get("kind") == "operator" else "bot" if is_bot else "you"
         files = [f"[{file['name']}]" for file in line.get("attachments", ())]
-        self._screen.said(at + who, "\n".join([*filter(None, [line["text"]]), *files]), "green" if is_bot else "cyan")
+        text = with_options(line["text"] or "", line.get("options", ()))
+        self._screen.said(at + who, "\n".join([*filter(None, [text]), *files]), "green" if is_bot else "cyan")
         for id_ in line.get("in_reply_to", ()):
             self._unanswered.pop(id_, None)
         self._moved.set()
 
+    async def _give_way(self) -> None:
+        """Nobody tells when a key is pressed."""
+        while True:
+            await asyncio.sleep(TYPING_LOOK_SECONDS)
+            self._screen.glimpse()
+
     # The server goes and comes
 
     def _is_lost(self) -> None:
+        self._screen.at_work(False)
+        self._screen.preview(None)
         if not self._lost:
             self._lost = True
             self._screen.note("the server does not answer; what you say is kept, and sent once it is back")

@@ -111,6 +111,14 @@ def cut(text: str, width: int) -> str:
     return kept + "…"
 
 
+def end_of(text: str, width: int) -> str:
+    """As much of its end as fits."""
+    kept, used = len(text), 0
+    while kept and (used := used + _width_of(text[kept - 1])) <= width:
+        kept -= 1
+    return text[kept:]
+
+
 def took(milliseconds: float) -> str:
     """A length of time in its largest fitting unit: 400ms, 3.2s, 12m, 5h, 3d."""
     seconds = max(milliseconds, 0) / 1_000

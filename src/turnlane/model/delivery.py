@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from hashlib import sha1
 from typing import Literal
 
@@ -48,8 +49,12 @@ class Delivery:
 
 def in_words(delivery: Delivery) -> str:
     """Its text, with the options to choose from, for whoever has no buttons."""
-    options = [f"{number}. {option}" for number, option in enumerate(delivery.options, 1)]
-    return "\n".join([delivery.text, *options])
+    return with_options(delivery.text, delivery.options)
+
+
+def with_options(text: str, options: Iterable[str]) -> str:
+    """Numbered, as an answer may give the number."""
+    return "\n".join([text, *(f"{number}. {option}" for number, option in enumerate(options, 1))])
 
 
 def delivery_id(conversation: str, turn: int, part: int) -> str:
