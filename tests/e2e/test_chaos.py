@@ -53,4 +53,4 @@ async def test_a_good_bot_keeps_every_promise_while_its_processes_are_killed_and
 async def test_a_bot_that_ends_its_process_is_seen(shop: Path) -> None:
     report = await torture("tortured_shop:leaves", Plan(seconds=3, processes=1, conversations=1))
     assert {finding.promise for finding in report.broken} == {"does not end its process"}
-    assert "(ended with 3)" in str(report)
+    assert "process 1 ended, and nobody had told it to:\n  (ended with 3)\n" in str(report)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from turnlane.testing.chaos.judge import Conversation, Outgoing, Row, Run, Taken
+from turnlane.testing.chaos.judge import Conversation, Evidence, Outgoing, Row, Run, Taken
 from turnlane.testing.chaos.report import PROMISES
 
 KEY = "shop/person-1"
@@ -90,3 +92,19 @@ def test_what_was_refused_superseded_or_given_up_has_its_outcome() -> None:
 def test_the_judge_sees_a_broken_promise(promise: str, conversation: Conversation) -> None:
     assert promise in broken(conversation)
     assert broken(conversation) <= set(PROMISES)
+
+
+def evidence(*conversations: Conversation, causes: Sequence[str]) -> Evidence:
+    letters = [(KEY, cause) for cause in causes]
+    return Evidence(conversations, Counter(), letters, failed=0, previews=0, stalls=())
+
+
+def test_a_bot_that_never_answers_does_not_pass() -> None:
+    given_up = replace(KEPT, turns=[Row(1, 1, 3, "dead_letter", 1, "it raised")], outbox=[], runs=[], taken=[])
+    found = evidence(given_up, causes=["it raised"]).findings()
+    assert [(each.promise, each.what) for each in found] == [("answers in time", "never: every turn was given up (1)")]
+    assert evidence(KEPT, causes=["it raised"]).findings() == []
+
+
+def test_a_cause_of_many_lines_is_told_in_one() -> None:
+    assert "1 × it raised, twice" in "".join(evidence(KEPT, causes=["it raised,\ntwice"]).notes())

@@ -127,6 +127,11 @@ class Turnlane:
     def last_words(self) -> str:
         return "\n".join(line.get("text") or json.dumps(line) for line in self.lines[-LOG_LINES_SHOWN:])
 
+    @property
+    def printed(self) -> list[str]:
+        """What it has said since it was started that is no event."""
+        return [line["text"] for line in self.lines[self._began :] if "text" in line]
+
     def _found(self, wanted: Line) -> list[Line]:
         return [line for line in self.lines[self._began :] if wanted.items() <= line.items()]
 

@@ -61,8 +61,8 @@ class _Fleet:
                     raise InvalidInput(f"a process of the bot ended before it began to work:\n{process.last_words}")
             people = People(receiver, self.plan)
             await self._live(people, fleet)
-            for process in fleet:
-                await self._end(process)
+            for place, process in enumerate(fleet, start=1):
+                await self._end(process, place)
         return self._report(people, replay)
 
     def _process(self, place: int) -> Turnlane:
@@ -91,7 +91,7 @@ class _Fleet:
                 return
             self.faults.append((place, time.monotonic()))
             if not process.is_running:
-                self._note_end(process)
+                self._note_end(process, place)
             elif chance.random() < 0.5:
                 self.happened["processes killed (SIGKILL)"] += 1
                 process.kill()
@@ -111,16 +111,16 @@ class _Fleet:
     async def _pause(self, seconds: float) -> None:
         await happens(self.calm, within=seconds)
 
-    async def _end(self, process: Turnlane) -> None:
+    async def _end(self, process: Turnlane, place: int) -> None:
         await _joined(process)
         if process.is_running:
             process.terminate()
         if await process.ended() != 0:
-            self._note_end(process)
+            self._note_end(process, place)
 
-    def _note_end(self, process: Turnlane) -> None:
-        words = [line["text"] for line in process.lines if "text" in line][-LAST_WORDS:]
-        self.ended_by_themselves.append(Finding("does not end its process", "\n".join(words)))
+    def _note_end(self, process: Turnlane, place: int) -> None:
+        words = "\n  ".join([f"process {place} ended, and nobody had told it to:", *process.printed[-LAST_WORDS:]])
+        self.ended_by_themselves.append(Finding("does not end its process", words))
 
     def _report(self, people: People, replay: str) -> Report:
         plan = self.plan

@@ -254,7 +254,13 @@ class Evidence:
             for session, keys in self._sessions().items()
             if len(keys) > 1
         ]
-        return [finding for each in self.conversations for finding in each.findings()] + shared
+        return [finding for each in self.conversations for finding in each.findings()] + shared + self._never()
+
+    def _never(self) -> list[Finding]:
+        """A turn may be given up. If all are, nothing was shown of what the bot does on bad days."""
+        if not self.dead_letters or any(row.outcome == "answered" for each in self.conversations for row in each.turns):
+            return []
+        return [Finding("answers in time", f"never: every turn was given up ({len(self.dead_letters)})")]
 
     def _sessions(self) -> Mapping[str, set[str]]:
         sessions: dict[str, set[str]] = defaultdict(set)
@@ -419,7 +425,7 @@ def _seen(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Run], list[Taken]]:
 
 
 def _commonest(causes: Sequence[str]) -> str:
-    counted = Counter(causes).most_common()
+    counted = Counter(" ".join(cause.split()) for cause in causes).most_common()
     shown = "; ".join(f"{times} × {cause}" for cause, times in counted[:CAUSES_SHOWN])
     return shown + (f"; and {len(counted) - CAUSES_SHOWN} other causes" if len(counted) > CAUSES_SHOWN else "")
 
