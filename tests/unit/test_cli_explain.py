@@ -262,6 +262,48 @@ def test_it_names_the_setting_that_holds_it_up() -> None:
     assert waits["text"] == "the setting channels.web.paused is on: nothing that it holds begins"
 
 
+def test_it_says_that_the_slots_are_taken() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.take()
+        await life.say("site/bob", "two", id="m-2")
+
+    lived(story)
+    waits = explained("site:m-2")["waits"]
+    busy = (
+        "a worker with a free slot takes it next; 1 turn runs in 1 worker now (one runs as many as its turns_at_once)"
+    )
+    assert (waits["reason"], waits["text"]) == ("worker", busy)
+
+
+@pytest.mark.parametrize("limit", ["all", "per_channel", "per_agent", "per_user"])
+def test_it_names_the_limit_that_is_reached(limit: str) -> None:
+    async def story(life: Life) -> None:
+        for place in ("home", "work"):
+            said = Message("site", place, f"site/{place}", "alice", "hi")
+            await life.backend.accept([Arrival(said, AT_ONCE)])
+        await life.take()
+        await life.backend.configure(f"limits.{limit}", "1")
+
+    lived(story)
+    waits = explained("site:work")["waits"]
+    text = f"as many turns run now as limits.{limit} = 1 allows; one of them has to end first"
+    assert (waits["reason"], waits["text"]) == ("limit", text)
+    assert waits["next"] == f"turnlane settings set limits.{limit} 2"
+
+
+def test_a_limit_that_others_have_reached_is_not_named() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.take()
+        await life.say("web/bob", "two", id="m-2")
+        await life.backend.configure("limits.per_channel", "1")
+        await life.backend.configure("limits.per_user", "1")
+
+    lived(story)
+    assert explained("web:m-2")["waits"]["reason"] == "worker"
+
+
 def test_it_waits_for_the_machine_of_its_session_until_a_time() -> None:
     async def story(life: Life) -> None:
         await life.backend.join("w2", 60_000, "north")

@@ -6,10 +6,14 @@ from turnlane.backends.base import Backend
 from turnlane.errors import NotFound
 from turnlane.model import explanation
 from turnlane.model.explanation import Explanation
+from turnlane.model.lane import Kind
 from turnlane.model.view import Story
 
 ROWS_FIRST = 1_000
 """Of each sort, from the newest back; a message further back is looked for in ever more of them."""
+
+RUNNING_MAX = 10_000
+"""So many running turns are counted to see which limit is reached."""
 
 
 async def explain(backend: Backend, channel: str, origin_id: str, *, now: int) -> Explanation:
@@ -30,6 +34,10 @@ async def explain_at(backend: Backend, conversation: str, seq: int, *, now: int)
     explained = explanation.explain(story, seq, workers_live=live, pauses=backend.limits.pauses)
     if explained is None:
         raise NotFound(f"message {seq} of {conversation} is not there: not yet said, or older than what is kept")
+    if live and explained.outcome is None and explained.waits is not None and explained.waits.reason == "worker":
+        running = await backend.lanes(kind=Kind.TURN, state="running", limit=RUNNING_MAX)
+        [lane] = (lane for lane in story.lanes if lane.kind is Kind.TURN)
+        return explanation.beside(explained, lane, running, backend.limits)
     return explained
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from turnlane.model.lane import Kind
-from turnlane.model.limits import Pauses
+from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Message, MessageOutcome, channel_of
 from turnlane.model.question import Answer, QuestionView
 from turnlane.model.turn import TurnOutcome
@@ -40,7 +40,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
 
-Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "rate", "paused", "parked"]
+Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "limit", "rate", "paused", "parked"]
 
 
 @value
@@ -251,6 +251,36 @@ def steering_command(verb: str, lane: LaneView) -> str:
 
 def _without_worker(wait: Wait) -> Wait:
     return Wait("worker", "no worker is running", wait.since, next="turnlane run")
+
+
+def beside(explained: Explanation, lane: LaneView, running: Sequence[LaneView], limits: Limits) -> Explanation:
+    """The same, where it waits for a worker to begin its turn, knowing the turns that run now."""
+    wait = explained.waits
+    if wait is None or wait.reason != "worker" or not running:
+        return explained
+    full = _full(lane, running, limits)
+    if full is None:
+        turns = "1 turn runs" if len(running) == 1 else f"{len(running)} turns run"
+        workers = len({each.owner for each in running})
+        where = "1 worker" if workers == 1 else f"{workers} workers"
+        text = f"{wait.text}; {turns} in {where} now (one runs as many as its turns_at_once)"
+        return replace(explained, waits=replace(wait, text=text))
+    setting, most = full
+    text = f"as many turns run now as {setting} = {most} allows; one of them has to end first"
+    raised = f"turnlane settings set {setting} {most + 1}"
+    return replace(explained, waits=Wait("limit", text, wait.since, next=raised))
+
+
+def _full(lane: LaneView, running: Sequence[LaneView], limits: Limits) -> tuple[str, int] | None:
+    """The limit that leaves no room for one more of this lane."""
+    here = [each for each in running if channel_of(each.conversation) == channel_of(lane.conversation)]
+    counts = (
+        ("limits.all", limits.all, len(running)),
+        ("limits.per_channel", limits.per_channel, len(here)),
+        ("limits.per_agent", limits.per_agent, sum(each.agent == lane.agent for each in running)),
+        ("limits.per_user", limits.per_user, sum(each.user == lane.user for each in here)),
+    )
+    return next(((name, most) for name, most, held in counts if most is not None and held >= most), None)
 
 
 def _held_up(wait: Wait, lane: LaneView, pauses: Pauses | None) -> Wait:

@@ -49,6 +49,8 @@ class LaneView:
     awaits: str | None = None
     """The machine that the lane is left to, as it holds the session; None if anybody may take it."""
     awaits_until: int | None = None
+    user: str = ""
+    """Whose turn it is or will be, for what one user may have at a time: who spoke last before it was taken."""
 
     @property
     def is_ending(self) -> bool:
@@ -82,6 +84,7 @@ class LaneView:
             paused_until=lane.rare.paused_until if lane.is_paused(now) else None,
             awaits=awaits if is_left else None,
             awaits_until=awaits_until if is_left else None,
+            user=lane.runs_for_whom,
         )
 
 
