@@ -23,7 +23,8 @@ from turnlane.flow import explain
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Backoff
-from turnlane.model.turn import Delivered, GaveUp, Released, Replied, Reply, RetryLater
+from turnlane.model.question import Question
+from turnlane.model.turn import Asks, Delivered, GaveUp, Released, Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
 
 GATHERING = replace(AT_ONCE, debounce_ms=600_000, max_wait_ms=600_000)
@@ -231,6 +232,19 @@ def test_it_waits_for_a_retry_until_a_time_and_says_why() -> None:
     assert call("explain", "site:m-1").stdout.endswith("  to go on sooner: turnlane retry site/alice\n")
     assert explained("site:m-2")["waits"]["text"].startswith("turn 1 comes first; turn 1 failed")
     assert [step["name"] for step in explained("site:m-1")["steps"]] == ["stored", "attempt"]
+
+
+def test_who_waits_for_an_answer_is_not_said_to_wait_for_a_retry() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.end(Asks(1, Question("Deploy now?", expires_at=SystemClock().now() + 600_000)))
+
+    lived(story)
+    assert re.search(r"site/alice +waiting .* asks, no longer than (10|9)m", call("lanes").stdout)
+    assert re.search(r"turns: waiting, 1 waiting, asks, no longer than (10|9)m", call("show", "site/alice").stdout)
+    tried = call("retry", "site/alice")
+    assert tried.stdout == "nothing waits for a retry: site/alice is waiting, 1 to be answered\n"
+    assert tried.stderr == "`turnlane answer site/alice TEXT` answers what it asks\n"
 
 
 def test_it_waits_for_a_worker_and_says_if_there_is_none() -> None:

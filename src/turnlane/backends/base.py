@@ -243,7 +243,10 @@ class Backend(Protocol):
         """Set aside all that was said and not answered; who runs a turn is fenced. False: there was nothing."""
 
     async def retry(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
-        """Let the batch (or delivery) start now that waits for its next attempt. False: none waits for that."""
+        """Let the batch (or delivery) start now that waits for its next attempt.
+
+        False: none waits for that. A turn that waits for the answer to what it asked would only ask again.
+        """
 
     async def skip(self, conversation: str, kind: Kind = Kind.TURN) -> bool:
         """Give the open batch up: a dead letter (turn) or kept as failed (delivery). Who runs it is fenced.

@@ -74,7 +74,7 @@ class Steering(Record):
 
     def retry(self, conversation: str, kind: Kind) -> bool:
         lane = self._rows.lane(kind, conversation)
-        if lane is None or lane.owner is not None or not lane.has_open_batch:
+        if lane is None or lane.owner is not None or not lane.has_open_batch or lane.awaits_answer:
             return False
         lane.hurry(self._now)
         self._rows.save_lane(lane)

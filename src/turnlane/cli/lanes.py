@@ -63,6 +63,8 @@ def _when(lane: LaneView, now: int) -> str:
             return f"for {took(now - lane.claimed_at)}, by {lane.owner}"
         case "gathering":
             return f"ready {relative(lane.ready_at, now)}"
+        case "waiting" if lane.asks:
+            return "asks" if lane.retry_at is None else f"asks, no longer than {took(lane.retry_at - now)}"
         case "waiting":
             return f"retried {relative(lane.retry_at, now)}"
         case "paused" if lane.paused_until is not None:

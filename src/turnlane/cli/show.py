@@ -86,6 +86,8 @@ def _lane(lane: LaneView, now: int) -> str:
     state = click.style(lane.state, fg=state_colour(lane.state))
     waiting = f", {lane.pending} waiting" if lane.pending else ""
     due = f", due {relative(lane.due_at, now)}" if lane.due_at is not None else ""
+    if lane.asks:
+        due = f", asks{'' if lane.retry_at is None else f', no longer than {took(lane.retry_at - now)}'}"
     if lane.paused_until is not None:
         due = f", resumes {relative(lane.paused_until, now)}"
     own = f", on_busy = {lane.on_busy} (its own)" if lane.on_busy else ""

@@ -71,6 +71,8 @@ def tell_what_it_waits_for(lane: LaneView, live: int) -> None:
         click.echo(
             f"`{steering_command('resume', lane)}` lets it go on{' sooner' if lane.paused_until else ''}", err=True
         )
+    elif lane.asks:
+        click.echo(f"`turnlane answer {lane.conversation} TEXT` answers what it asks", err=True)
     elif lane.pending and not live:
         click.echo("no worker is running; `turnlane run` goes on with it", err=True)
     elif lane.is_ending:

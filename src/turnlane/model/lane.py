@@ -544,6 +544,11 @@ class Lane:
         """Whether its question's time is over."""
         return self.rare.asking and self.rare.expires_at is not None and self.rare.expires_at <= now
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether only an answer lets it go on, or the end of the time for it."""
+        return self.owner is None and self.rare.asking and self.retry_at == self.rare.expires_at
+
     def await_answer(self, now: int) -> None:
         """The run was stopped to wait for the answer, as if it had not been started."""
         self.attempt -= 1

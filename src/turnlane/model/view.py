@@ -51,6 +51,8 @@ class LaneView:
     awaits_until: int | None = None
     user: str = ""
     """Whose turn it is or will be, for what one user may have at a time: who spoke last before it was taken."""
+    asks: bool = False
+    """Its turn is set aside until what it asked is answered, or the time for that is over (`retry_at`)."""
 
     @property
     def is_ending(self) -> bool:
@@ -85,6 +87,7 @@ class LaneView:
             awaits=awaits if is_left else None,
             awaits_until=awaits_until if is_left else None,
             user=lane.runs_for_whom,
+            asks=lane.awaits_answer,
         )
 
 

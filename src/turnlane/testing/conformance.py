@@ -1732,6 +1732,19 @@ class BackendConformance:
         await backend.commit(again, answer("a lot"))
         assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
 
+    async def test_a_retry_does_not_make_a_turn_ask_again(self, backend: Backend, clock: Clock) -> None:
+        worker = await joined(backend, clock)
+        await asked(backend, worker, Question("Deploy now?", expires_at=clock.now() + 3_600_000))
+        assert not await backend.retry(ALICE)
+        assert await backend.claim(worker, Kind.TURN) == []
+        lane = await lane_of(backend)
+        assert (lane.state, lane.asks) == ("waiting", True)
+        assert await backend.answer(ALICE, "yes")
+        assert not (await lane_of(backend)).asks
+        again = await claim_one(backend, worker)
+        await backend.commit(again, RetryLater(clock.now() + 3_600_000, "boom"))
+        assert await backend.retry(ALICE)
+
     async def test_a_button_answers_its_own_question_once_and_nothing_else(
         self, backend: Backend, clock: Clock
     ) -> None:

@@ -121,10 +121,19 @@ class Batch:
     def open_question(self) -> Asked | None:
         return self.questions[-1] if self.questions and self.questions[-1].answer is None else None
 
+    @property
+    def awaits_answer(self) -> bool:
+        return self.open_question is not None and self.again_at == self._time_over
+
+    @property
+    def _time_over(self) -> int:
+        """Of the open question."""
+        asked = self.open_question
+        return NEVER if asked is None or asked.expires_at is None else asked.expires_at
+
     def wait(self, now: int) -> None:
         """To be run again: at once, or with the answer to what it asks."""
-        asked = self.open_question
-        self.again_at = now if asked is None else NEVER if asked.expires_at is None else asked.expires_at
+        self.again_at = now if self.open_question is None else self._time_over
 
 
 @dataclass(slots=True)
@@ -1403,10 +1412,11 @@ class Oracle:
 
     def hurried(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
         lane = self.accounts.get((kind, key))
-        waits = lane is not None and lane.batch is not None and lane.holder is None
+        batch = lane.batch if lane is not None and lane.holder is None else None
+        waits = batch is not None and not batch.awaits_answer
         require_same(answer, waits, "only a batch that waits for its next attempt is hurried")
-        if lane is not None and lane.batch is not None and lane.holder is None:
-            lane.batch.again_at = now
+        if batch is not None and waits:
+            batch.again_at = now
             self.events["lane.hurried"] += 1
 
     def skipped(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
