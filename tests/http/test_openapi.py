@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,10 @@ def test_every_path_is_in_the_reference() -> None:
     for operation in operations():
         method = "" if operation.method == "get" else f"{operation.method.upper()} "
         assert f"| `{method}{operation.path}` |" in page, operation.path
+
+
+def test_a_length_of_time_is_described_as_it_is_taken() -> None:
+    [pause] = (each for each in operations() if each.path == "/api/conversations/{key}/pause")
+    assert pause.body is not None
+    pattern = pause.body["properties"]["for"]["pattern"]
+    assert [re.search(pattern, text) is not None for text in ("2h", "1h30m", "soon", "")] == [True, True, False, False]
