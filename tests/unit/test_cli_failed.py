@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -81,6 +82,8 @@ def test_a_failed_reply_is_sent_again_and_a_waiting_one_is_dropped() -> None:
     lived(not_sent)
     (failed,), (waiting,) = listed("failed"), listed("queued")
     assert failed["id"] in call("outbox", "list", "--state", "failed").stdout
+    assert re.search(r"queued +- +", call("outbox").stdout)  # not 0: it may have been tried often
+    assert call("outbox", "--limit", "1").stderr == "the first 1; more with --limit\n"
     assert call("outbox", "resend", failed["id"]).stdout == "waits to be sent: delivery 4 of site/alice: one\n"
     assert [each["text"] for each in listed("queued")] == ["three", "one"]
     assert call("outbox", "drop", waiting["id"]).stdout == "dropped: delivery 3 of site/alice: three\n"

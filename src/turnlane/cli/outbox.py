@@ -50,6 +50,8 @@ def list_them(given: common.Given, state: DeliveryState, limit: int, as_json: bo
         return
     now = SystemClock().now()
     echo_table(COLUMNS, (_row(delivery, now) for delivery in found), nothing=f"nothing {state}")
+    if len(found) == limit:
+        click.echo(f"the first {limit}; more with --limit", err=True)
 
 
 @command.command("resend")
@@ -98,4 +100,6 @@ async def _outbox(settings: Settings, state: DeliveryState, limit: int) -> list[
 def _row(delivery: DeliveryView, now: int) -> tuple[object, ...]:
     text = f"[{delivery.cause}] {delivery.text}" if delivery.cause and delivery.state != "sent" else delivery.text
     queued = relative(delivery.queued_at, now)
-    return (delivery.id, delivery.conversation, delivery.seq, delivery.state, delivery.attempt, queued, text)
+    # How often one that waits was tried is known to its lane alone.
+    attempt = "-" if delivery.state == "queued" else delivery.attempt
+    return (delivery.id, delivery.conversation, delivery.seq, delivery.state, attempt, queued, text)
