@@ -18,7 +18,7 @@ from tests.unit.test_cli import AT_ONCE, URL, Life
 from turnlane.backends import open_backend
 from turnlane.backends.base import Arrival
 from turnlane.cli.main import turnlane as command
-from turnlane.clock import SystemClock
+from turnlane.clock import Clock, SystemClock
 from turnlane.flow import explain
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
@@ -26,6 +26,7 @@ from turnlane.model.policy import Backoff
 from turnlane.model.question import Question
 from turnlane.model.turn import Asks, Delivered, GaveUp, Released, Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
+from turnlane.testing.doubles import VirtualClock
 
 GATHERING = replace(AT_ONCE, debounce_ms=600_000, max_wait_ms=600_000)
 
@@ -52,11 +53,11 @@ def explained(message: str) -> Any:
     return json.loads(result.stdout)
 
 
-def lived(story: Callable[[Life], Awaitable[None]]) -> None:
+def lived(story: Callable[[Life], Awaitable[None]], clock: Clock | None = None) -> None:
     """Let a worker live the story in the store of this folder."""
 
     async def live() -> None:
-        backend = open_backend(URL)
+        backend = open_backend(URL, clock)
         await backend.open()
         try:
             await backend.join("w1", 60_000)
@@ -274,6 +275,27 @@ def test_it_names_the_setting_that_holds_it_up() -> None:
     waits = explained("web:m-1")["waits"]
     assert (waits["reason"], waits["next"]) == ("paused", "turnlane settings set channels.web.paused false")
     assert waits["text"] == "the setting channels.web.paused is on: nothing that it holds begins"
+
+
+def test_a_steered_message_is_told_in_its_time() -> None:
+    clock = VirtualClock()
+
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        lease = await life.take()
+        clock.advance(1)
+        await life.say("site/alice", "two", id="m-2")
+        await life.backend.commit(lease, Replied(Reply("re one and two"), through=2))
+
+    lived(story, clock)
+    began, taken = explained("site:m-1")["steps"], explained("site:m-2")["steps"]
+    assert [step["name"] for step in began] == ["stored", "gathered", "turn", "steered", "answered", "outbox"]
+    assert [step["name"] for step in taken] == ["stored", "steered", "answered", "outbox"]
+    assert began[1]["text"] == "this message alone is turn 1"
+    by = "attempt 1 of agent echo by worker w1, epoch 1"
+    assert began[3]["text"] == f"message 2 was taken into turn 1, which ran already: {by}"
+    assert taken[1]["text"] == f"this message was taken into turn 1, which ran already: {by}"
+    assert [each["at"] for each in began] == sorted(each["at"] for each in began)
 
 
 def test_it_says_that_the_slots_are_taken() -> None:

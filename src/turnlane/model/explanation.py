@@ -23,6 +23,7 @@ StepName = Literal[
     "asked",
     "answer",
     "turn",
+    "steered",
     "tokens",
     "answered",
     "given_up",
@@ -152,9 +153,7 @@ class _Told:
         yield from _in_order(
             since,
             [
-                self._gathered(turn),
-                *self._tried(turn.number),
-                *([_started(turn)] if turn.worker else []),
+                *self._begun(turn),
                 _ended(turn, says_something=bool(replies)),
                 *([_tokens(turn)] if turn.usage != NO_USAGE else []),
             ],
@@ -169,11 +168,24 @@ class _Told:
         answers = [_answered(asked, asked.answer) for asked in questions if asked.answer is not None]
         return sorted([*steps, *answers], key=lambda step: step.at)
 
-    def _gathered(self, turn: TurnView) -> Step:
-        batch = [message for message in self.story.messages if turn.first <= message.seq <= turn.last]
-        many = turn.last > turn.first
-        who = f"messages {turn.first} to {turn.last} together are" if many else "this message alone is"
-        return Step("gathered", batch[-1].accepted_at, f"{who} turn {turn.number}")
+    def _begun(self, turn: TurnView) -> Iterator[Step]:
+        """How the message came into the turn: with those that it began with, or while it ran."""
+        within = [message for message in self.story.messages if turn.first <= message.seq <= turn.last]
+        batch = [message for message in within if message.seq not in self.story.outcomes]
+        late = [message for message in batch if message.accepted_at > turn.started_at]
+        if not turn.worker or len(late) == len(batch):  # by two clocks, what began it may seem to be late
+            late = []
+        if self.message in late:
+            yield _steered(turn, self.message, "this message was")
+            yield from (step for step in self._tried(turn.number) if step.at >= self.message.accepted_at)
+            return
+        first, last = batch[0], batch[-1 - len(late)]
+        who = f"messages {first.seq} to {last.seq} together are" if last.seq > first.seq else "this message alone is"
+        yield Step("gathered", last.accepted_at, f"{who} turn {turn.number}")
+        yield from self._tried(turn.number)
+        if turn.worker:
+            yield _started(turn)
+        yield from (_steered(turn, message, f"message {message.seq} was") for message in late)
 
     def _delivery(self, delivery: DeliveryView, since: int) -> Iterator[Step]:
         part = f", part {delivery.part} of {delivery.parts}" if delivery.parts > 1 else ""
@@ -327,6 +339,11 @@ def _answered(asked: QuestionView, answer: Answer) -> Step:
 def _started(turn: TurnView) -> Step:
     who = f"agent {turn.agent} by worker {turn.worker}, epoch {turn.epoch}"
     return Step("turn", turn.started_at, f"turn {turn.number} began, attempt {turn.attempt}: {who}")
+
+
+def _steered(turn: TurnView, message: Message, who: str) -> Step:
+    by = f"attempt {turn.attempt} of agent {turn.agent} by worker {turn.worker}, epoch {turn.epoch}"
+    return Step("steered", message.accepted_at, f"{who} taken into turn {turn.number}, which ran already: {by}")
 
 
 def _ended(turn: TurnView, *, says_something: bool) -> Step:
