@@ -238,9 +238,12 @@ def test_it_waits_for_a_retry_until_a_time_and_says_why() -> None:
 def test_who_waits_for_an_answer_is_not_said_to_wait_for_a_retry() -> None:
     async def story(life: Life) -> None:
         await life.say("site/alice", "one", id="m-1")
-        await life.end(Asks(1, Question("Deploy now?", expires_at=SystemClock().now() + 600_000)))
+        question = Question("Deploy now?", ("yes", "no"), expires_at=SystemClock().now() + 600_000)
+        await life.end(Asks(1, question))
 
     lived(story)
+    assert "Deploy now?⏎1. yes⏎2. no" in call("show", "site/alice").stdout
+    assert "asked the person: Deploy now? (yes / no)" in call("explain", "site:m-1").stdout
     assert re.search(r"site/alice +waiting .* asks, no longer than (10|9)m", call("lanes").stdout)
     assert re.search(r"turns: waiting, 1 waiting, asks, no longer than (10|9)m", call("show", "site/alice").stdout)
     tried = call("retry", "site/alice")
@@ -380,7 +383,8 @@ def test_a_reply_waits_for_its_account_until_a_time() -> None:
         await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="429", holds_account=True), Kind.OUT)
 
     lived(story)
-    assert explained("site:alice")["waits"]["reason"] == "retry"
+    waits = explained("site:alice")["waits"]
+    assert (waits["reason"], waits["next"]) == ("retry", None)  # a retry would not make it leave sooner
     waits = explained("site:bob")["waits"]
     assert (waits["reason"], waits["since"] < waits["until_at"]) == ("rate", True)
     assert waits["text"].startswith("nothing is sent for site until then: its rate is used up, or the platform asked")

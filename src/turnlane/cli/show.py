@@ -12,6 +12,7 @@ from turnlane.cli import common
 from turnlane.cli.table import cells_wide, local_time, one_line, relative, state_colour, took
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
+from turnlane.model.delivery import with_options
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.question import Answer, QuestionView
@@ -176,4 +177,6 @@ def _delivery(delivery: DeliveryView, name: str) -> Line:
             note, colour = f"not sent: {one_line(delivery.cause or 'no cause told')}", "red"
         case _:
             note, colour = f"waits to be sent{f', {one_line(delivery.cause)}' if delivery.cause else ''}", "yellow"
-    return Line(delivery.queued_at, 3, one_line(name), one_line(delivery.text), note, colour)
+    return Line(
+        delivery.queued_at, 3, one_line(name), one_line(with_options(delivery.text, delivery.options)), note, colour
+    )

@@ -237,7 +237,9 @@ class _Told:
                 return Wait("answer", text, asked.asked_at, until, answer)
             case "waiting":
                 text = f"{behind}{what} failed and is tried again, as attempt {lane.attempt + 1}{cause}"
-                return Wait("retry", text, since_then, lane.retry_at, steering_command("retry", lane))
+                held = self._account_held_until(lane) or 0
+                sooner = steering_command("retry", lane) if held < (lane.retry_at or 0) else None
+                return Wait("retry", text, since_then, lane.retry_at, sooner)
             case "parked":
                 return Wait("parked", f"the lane is parked{cause}", since_then, next=go_on)
             case "paused":
@@ -245,11 +247,15 @@ class _Told:
         if lane.awaits is not None:
             text = f"{behind}it is left to a worker on {lane.awaits}, which holds its session; then anybody takes it"
             return Wait("machine", text, lane.due_at, lane.awaits_until)
-        if lane.kind is Kind.OUT and self.story.held_until is not None:
+        if self._account_held_until(lane) is not None:
             why = "its rate is used up, or the platform asked for patience"
             text = f"{behind}nothing is sent for {channel_of(lane.conversation)} until then: {why}"
             return Wait("rate", text, lane.due_at, self.story.held_until)
         return Wait("worker", f"{behind}a worker with a free slot takes it next", lane.due_at)
+
+    def _account_held_until(self, lane: LaneView) -> int | None:
+        """Nobody can make anything of its channel leave before."""
+        return self.story.held_until if lane.kind is Kind.OUT else None
 
     def _open_question(self, lane: LaneView) -> QuestionView | None:
         asked = [each for each in self.story.questions if each.turn == lane.number and lane.kind is Kind.TURN]
@@ -327,7 +333,7 @@ def _attempt(attempt: AttemptView) -> Step:
 
 
 def _asked(asked: QuestionView) -> Step:
-    options = f" ({', '.join(asked.question.options)})" if asked.question.options else ""
+    options = f" ({' / '.join(asked.question.options)})" if asked.question.options else ""
     return Step("asked", asked.asked_at, f"asked the person: {asked.question.text}{options}")
 
 
