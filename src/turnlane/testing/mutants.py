@@ -386,6 +386,7 @@ MUTANTS = (
     ),
     # Operators
     Mutant("a retry on demand waits all the same", f"{LANE}.hurry", "self.retry_at = now", "pass"),
+    Mutant("a retry on demand makes a turn ask again", f"{LANE}.awaits_answer", "self.rare.asking", "False"),
     Mutant("who is skipped may still write", f"{TRANSACTION}.skip", "self._give_up(", "(lambda *_, **__: None)("),
     Mutant("patience is for one conversation alone", f"{TRANSACTION}._retry", "outcome.holds_account and", "False and"),
     Mutant("a shorter hold replaces a longer one", f"{TRANSACTION}._hold", "if until >", "if True or until >"),
