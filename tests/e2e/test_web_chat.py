@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
 from tests.e2e.site import Site
 
-from turnlane.model.notice import STOPPED
+from turnlane.model.notice import FULL, PAUSED, STOPPED
 from turnlane.testing.outside import Call, Outside, ask
 from turnlane.testing.processes import Turnlane
 
@@ -34,10 +34,11 @@ async def start(
     debounce: str = "300ms",
     command: Sequence[str] | None = None,
     web: str = "",
+    lanes: str = "",
     port: int = 0,
 ) -> Turnlane:
     """On a port that stays the same over restarts, as the page comes back to where it was served from."""
-    site.configure(debounce=debounce, lanes='backoff = { first = "10ms" }', command=command)
+    site.configure(debounce=debounce, lanes=f'backoff = {{ first = "10ms" }}\n{lanes}', command=command)
     with (site.folder / "turnlane.toml").open("a") as settings:
         settings.write(WEB + web)
     process = await site.begin(verb, "--listen", f"127.0.0.1:{port or free_port()}")
@@ -361,6 +362,73 @@ async def test_a_question_has_buttons_until_it_is_answered(site: Site, browser: 
     await page.run("document.querySelector('.options button').click()")
     await shows(page, "deploy", "Deploy now?", "yes", "You said yes.")
     await page.until(f"{OPTIONS} === ''")
+    await page.until(f"!({ANSWERING})")
+
+
+ASKING_ONCE = ASKING.replace('"no"]', '"no"], "timeout": 1').replace("[0]['text']", "[0]['timed_out']")
+
+
+async def test_a_question_that_nobody_answered_in_time_has_no_buttons_any_more(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site, command=[sys.executable, "-c", ASKING_ONCE]))
+    await say(page, "deploy")
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await shows(page, "deploy", "Deploy now?", "You said True.")
+    await page.until(f"{OPTIONS} === ''")
+    await page.reload()
+    await shows(page, "deploy", "Deploy now?", "You said True.")
+    assert await page.run(OPTIONS) == ""
+
+
+async def test_a_command_leaves_the_buttons_of_a_question(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site, command=[sys.executable, "-c", ASKING]))
+    await say(page, "deploy")
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await say(page, "/pause")
+    await shows(page, "deploy", "Deploy now?", "/pause", PAUSED)
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await say(page, "yes")
+    await page.until(f"{OPTIONS} === ''")
+
+
+# What ends without an answer ------------------------------------------------------------------------------------------
+
+PATIENT = "window.setInterval = () => 0"
+"""The page would look again some day, and is not to depend on it."""
+
+
+async def test_nothing_is_waited_for_once_a_command_was_obeyed(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    page = await browser.open(await server.ready(), before=PATIENT)
+    await page.until(CONNECTED)
+    await say(page, "/usage")
+    await page.until("document.querySelectorAll('.line[data-kind=notice]').length === 1")
+    await page.until(f"!({ANSWERING}) && !document.querySelector('.answering')")
+
+
+async def test_what_was_not_taken_says_so_and_can_be_sent_again(site: Site, outside: Outside, browser: Browser) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site, lanes='max_pending = 1\non_full = "reject"'))
+    await say(page, "one")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await say(page, "two", "three")
+    await page.until("document.querySelectorAll('.line[data-state=refused]').length === 2")
+    assert [about for about in await page.texts(".line.visitor .about") if "not taken" in about]
+    answered.set()
+    await page.until(f"document.querySelectorAll('.line[data-kind=reply]').length === 1 && !({ANSWERING})")
+    await page.reload()
+    await page.until("document.querySelectorAll('.line[data-state=refused]').length === 2")
+    await page.click(".line:nth-last-child(1 of [data-state=refused]) .about button")
+    await shows(page, "one", "two", FULL, "three", "one", "three", "three")
+
+
+async def test_what_was_stopped_is_marked_as_set_aside(site: Site, outside: Outside, browser: Browser) -> None:
+    gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "one")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await say(page, "/stop")
+    await shows(page, "one", "/stop", STOPPED)
+    await page.until("document.querySelector('.line').dataset.state === 'set_aside'")
     await page.until(f"!({ANSWERING})")
 
 

@@ -15,11 +15,14 @@ import pytest
 from tests.http.conftest import TOKEN, WORKER, Running, SmallBot, in_process
 from tests.http.test_stream import reading
 
+from turnlane.backends.base import Arrival
 from turnlane.channels.web import Look, Web
 from turnlane.http.history import FILES_BYTES_MAX, FIRST_LOOK, LINES_AT_ONCE
 from turnlane.http.page import ASSETS, EMBEDDING, WATCHED_MAX
 from turnlane.model.lane import Kind
 from turnlane.model.message import Attachment, Message
+from turnlane.model.policy import OnFull, Policy
+from turnlane.model.question import Question
 from turnlane.model.turn import GaveUp, Replied, Reply
 
 
@@ -116,6 +119,44 @@ async def test_history_says_what_still_waits_and_what_was_given_up_on(
     assert await states() == ["done", "waiting"]
     await bot.backend.commit(lease, GaveUp("nobody knows"))
     assert await states() == ["done", "given_up"]
+
+
+@pytest.mark.parametrize(
+    ("on_full", "states"), [("reject", ["waiting", "refused"]), ("drop_oldest", ["dropped", "waiting"])]
+)
+async def test_history_says_what_a_full_mailbox_did_not_take(
+    bot: SmallBot, client: httpx2.AsyncClient, on_full: OnFull, states: list[str]
+) -> None:
+    policy = Policy(debounce_ms=0, max_pending=1, on_full=on_full)
+    for each in ("1", "2"):
+        said = Message("web", f"{TOKEN}/{each}", f"web/{TOKEN}", TOKEN, each)
+        await bot.backend.accept([Arrival(said, policy)])
+    lines = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+    assert [line["state"] for line in lines if line["from"] == "visitor"] == states
+
+
+async def test_history_says_what_was_set_aside(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    await bot.say(f"web/{TOKEN}", "one", f"{TOKEN}/1")
+    await bot.backend.claim(WORKER, Kind.TURN)
+    await bot.say(f"web/{TOKEN}", "two", f"{TOKEN}/2")
+    await bot.backend.stop(f"web/{TOKEN}")
+    lines = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+    assert [line["state"] for line in lines if line["from"] == "visitor"] == ["set_aside", "set_aside"]
+
+
+async def test_a_question_has_its_options_as_long_as_it_is_open(bot: SmallBot, client: httpx2.AsyncClient) -> None:
+    async def options() -> list[list[str]]:
+        lines = (await client.get(f"/channels/web/{TOKEN}/history")).json()["lines"]
+        return [line["options"] for line in lines if line["from"] == "bot"]
+
+    await bot.say(f"web/{TOKEN}", "deploy", f"{TOKEN}/1")
+    (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+    question = Question("Now?", ("yes", "no"))
+    await bot.backend.ask(lease, 1, question)
+    await bot.send_one()
+    assert await options() == [["yes", "no"]]
+    await bot.backend.commit(lease, GaveUp("nobody knows"))
+    assert await options() == [[]]
 
 
 async def test_history_shows_a_person_of_the_business_once_and_no_agent_at_work_meanwhile(

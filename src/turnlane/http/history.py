@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from turnlane.backends.base import Backend
 from turnlane.channels.web import Place
+from turnlane.model.delivery import question_id
 from turnlane.model.lane import Kind
-from turnlane.model.message import Attachment, Message
-from turnlane.model.view import DeliveryView, Story
+from turnlane.model.message import Attachment, Message, MessageOutcome
+from turnlane.model.turn import TurnOutcome
+from turnlane.model.view import DeliveryView, LaneView, Story
 
 LINES_AT_ONCE = 50
 FIRST_LOOK = 60
@@ -17,7 +19,9 @@ LOOK_MAX = 1_000
 """As far back as a page can be scrolled."""
 FILES_BYTES_MAX = 8_000_000
 """Of files in one answer. Where there are more, it has fewer lines, and the next page begins earlier."""
-GIVEN_UP = ("dead_letter", "dropped")
+SETTLED: Mapping[MessageOutcome, str] = {"superseded": "set_aside", "refused": "refused", "dropped": "dropped"}
+ENDED: Mapping[TurnOutcome, str] = {"superseded": "set_aside", "dead_letter": "given_up", "dropped": "given_up"}
+"""What became of messages that nobody answers, in no turn and in one."""
 AT_WORK = frozenset({"gathering", "ready", "running", "waiting"})
 
 Line = dict[str, object]
@@ -71,18 +75,24 @@ def replied(delivery: DeliveryView, token: str) -> Line:
     }
 
 
+def _answered(delivery: DeliveryView, token: str, choices: Collection[str]) -> Line:
+    """Without the options of a question that was answered, or that nobody waits for any more."""
+    return replied(delivery, token) | ({} if delivery.id in choices else {"options": ()})
+
+
 def _lines(story: Story, place: Place, look: int) -> list[Line]:
     """All that is known for sure to be without gaps."""
     # By time; where the clock is too coarse, an answer stands after the last message of its turn, before the next.
     asked_until = {turn.number: turn.last for turn in story.turns}
     latest = last_of(story)
+    choices = _open_questions(story)
     said = [
         ((message.accepted_at, message.seq, 0), _said(message, place.token, state))
         for message, state in _states(story)
         if message.role == "person"
     ]
     answers = [
-        ((each.queued_at, asked_until.get(each.turn or 0, latest), each.seq), replied(each, place.token))
+        ((each.queued_at, asked_until.get(each.turn or 0, latest), each.seq), _answered(each, place.token, choices))
         for each in visible(story.deliveries)
     ]
     since = _whole_since(story, look)
@@ -127,19 +137,32 @@ def _after(story: Story) -> int:
 
 
 def _states(story: Story) -> list[tuple[Message, str]]:
-    """Each message, and whether it still waits for an answer (is kept for later, if the agent is silent), was given up
-    on, or is done with."""
-    lane = next(lane for lane in story.lanes if lane.kind is Kind.TURN)
-    given_up = [range(turn.first, turn.last + 1) for turn in story.turns if turn.outcome in GIVEN_UP]
+    """Each message, and whether it still waits for an answer (is kept for later, if the agent is silent), is done with,
+    or what else became of it."""
+    lane = _turn_lane(story)
 
     def state(message: Message) -> str:
-        if message.seq in story.outcomes:
-            return "done"
-        if message.seq > lane.done_seq:
+        if message.seq not in story.outcomes and message.seq > lane.done_seq:
             return "kept" if lane.state == "paused" else "waiting"
-        return "given_up" if any(message.seq in turn for turn in given_up) else "done"
+        if message.seq in story.outcomes:
+            return SETTLED.get(story.outcomes[message.seq], "done")
+        turns = (turn for turn in reversed(story.turns) if turn.first <= message.seq <= turn.last)
+        last = next(turns, None)
+        return "done" if last is None else ENDED.get(last.outcome, "done")
 
     return [(message, state(message)) for message in story.messages]
+
+
+def _open_questions(story: Story) -> set[str]:
+    """The deliveries that asked what may still be answered."""
+    turn = _turn_lane(story).number
+    unanswered = [asked for asked in story.questions if asked.answer is None and asked.turn == turn]
+    running = turn not in {each.number for each in story.turns}
+    return {question_id(asked.conversation, asked.turn, asked.number) for asked in unanswered if running}
+
+
+def _turn_lane(story: Story) -> LaneView:
+    return next(lane for lane in story.lanes if lane.kind is Kind.TURN)
 
 
 def _said(message: Message, token: str, state: str) -> Line:

@@ -31,7 +31,7 @@ function draw() {
   const isExpected = current?.pending.length > 0 || atWork.get(open);
   const waits = connected && isExpected && !asked && !linesOf(open).some((line) => line.partial);
   showList(store.conversations(), { open, connected, atWork });
-  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit, choose: answer });
+  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit, sayAgain, choose: answer });
   tellUnread(current && current.after > current.seen ? Math.max(1, current.unread) : 0);
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
@@ -90,8 +90,10 @@ function preview(line) {
   const token = line.conversation;
   const before = linesOf(token).find((each) => each.id === line.id);
   if (before && !before.partial) return;
-  if (line.text !== null) put(token, line);
-  else if (before) {
+  if (line.text !== null) {
+    closeQuestions(token);
+    put(token, line);
+  } else if (before) {
     before.over = true;
     setTimeout(() => {
       removePreviews(token, (each) => each.over);
@@ -103,6 +105,11 @@ function preview(line) {
 
 function removePreviews(token, which = () => true) {
   known.set(token, linesOf(token).filter((line) => !line.partial || !which(line)));
+}
+
+// Who goes on has its answer, or waits for none any more.
+function closeQuestions(token) {
+  for (const line of linesOf(token)) if (line.options?.length) line.options = [];
 }
 
 function settle(token, reply) {
@@ -118,15 +125,19 @@ function settle(token, reply) {
   if (answered.size && !store.conversation(token)?.pending.length) atWork.set(token, false);
   store.noteLast(token, reply);
   for (const line of linesOf(token)) if (answered.has(line.id)) line.state = "done";
+  if (reply.kind === "reply") closeQuestions(token);
+  // A notice does not say what it is about: the server knows whether that still waits.
+  if (reply.kind === "notice") refresh(token);
   // Asked in another tab, or answered before the server's word that it is stored came through.
-  if (token === open && (reply.kind === "question" || reply.in_reply_to.some((id) => !isKnown(token, id)))) refresh(token);
+  else if (token === open && (reply.kind === "question" || reply.in_reply_to.some((id) => !isKnown(token, id)))) refresh(token);
 }
 
 // Somebody began to work on an answer, or there is none to be expected any more.
 function expect({ conversation: token, working, last }) {
   atWork.set(token, working);
   // Ended without a reply, perhaps; or said on another device.
-  if (!working ? store.conversation(token)?.pending.length : isSigned && last > (lastRead.get(token) ?? 0)) refresh(token);
+  const isUnclear = store.conversation(token)?.pending.length || linesOf(token).some((line) => line.options?.length);
+  if (!working ? isUnclear : isSigned && last > (lastRead.get(token) ?? 0)) refresh(token);
   draw();
 }
 
@@ -244,11 +255,12 @@ setInterval(() => {
 const sender = new Sender({
   next: () => store.unsent().find((line) => !line.refused),
   filesOf: (line) => (line.attachments?.length ? filesOf(asLine(line)) : []),
-  onStored(line) {
+  onStored(line, isTaken) {
     store.removeUnsent(line.id);
     if (!isKnown(line.conversation, line.id)) {
-      put(line.conversation, { ...line, from: "visitor", at: new Date(line.at).toISOString(), state: "waiting" });
-      store.changeConversation(line.conversation, (each) => each.pending.push(line.id));
+      const state = isTaken ? "waiting" : "refused";
+      put(line.conversation, { ...line, from: "visitor", at: new Date(line.at).toISOString(), state });
+      if (isTaken) store.changeConversation(line.conversation, (each) => each.pending.push(line.id));
     }
     stream.retryNow();
     draw();
@@ -279,6 +291,10 @@ function edit(line) {
   store.removeUnsent(line.id);
   write([line.text, text.value].filter(Boolean).join("\n"));
   draw();
+}
+
+function sayAgain(line) {
+  say(line.text, {}, filesOf(line));
 }
 
 function write(words) {
@@ -519,6 +535,8 @@ byId("theme").addEventListener("click", () => {
 
 let hiddenSince = null;
 
+// Whoever has no network sees it at once; a server on the same machine stays in reach.
+window.addEventListener("offline", () => isWanted() && stream.connect());
 window.addEventListener("online", () => isWanted() && stream.connect());
 window.addEventListener("pageshow", (event) => event.persisted && isWanted() && stream.connect());
 document.addEventListener("visibilitychange", () => {

@@ -59,15 +59,15 @@ function timeElement(date, text) {
 
 // The lines of the open conversation
 
-export function showLines(said, { connected, answering, edit, choose }) {
+export function showLines(said, { connected, answering, ...actions }) {
   const before = lines.lastElementChild?.dataset.key;
   const [first, height, top, stayed] = [said[0]?.id, scroll.scrollHeight, scroll.scrollTop, atTheEnd && isAtTheEnd()];
-  // A question is open until the person says something.
-  const lastSaid = said.findLastIndex((line) => line.from === "visitor");
+  // A question is open until the person says something that waits for the agent: a command, say, does not.
+  const lastSaid = said.findLastIndex((line) => isOnItsWay.has(line.state));
   const asOpen = (line, place) => ({ ...line, connected, isOpen: line.options?.length > 0 && place > lastSaid });
   arrange(lines, withDays(said.map(asOpen)), makeLine, (item, line) => {
     if (line.day) item.replaceChildren(element("span", "", line.day));
-    else fillLine(item, line, edit, choose);
+    else fillLine(item, line, actions);
   });
   byId("empty").hidden = said.length > 0;
   byId("answering").hidden = !answering;
@@ -79,6 +79,8 @@ export function showLines(said, { connected, answering, edit, choose }) {
 }
 
 let firstShown;
+
+const isOnItsWay = new Set(["sending", "waiting", "kept"]);
 
 function withDays(said) {
   const rows = [];
@@ -100,7 +102,7 @@ function makeLine(line) {
   return element("li", `line ${line.from}`, ...parts);
 }
 
-function fillLine(item, line, edit, choose) {
+function fillLine(item, line, { edit, sayAgain, choose }) {
   const [files, words, options, about] = item.children;
   const date = new Date(line.at);
   item.classList.toggle("turned", line.turned);
@@ -118,12 +120,15 @@ function fillLine(item, line, edit, choose) {
   about.replaceChildren();
   about.classList.toggle("later", !line.ends && !remark); // seen when somebody points there
   about.append(timeElement(date, clock.format(date)), remark && ` · ${remark}`);
-  if (line.state === "refused") {
-    const again = element("button", "", "Edit");
-    again.type = "button";
-    again.addEventListener("click", () => edit(line));
-    about.append(" ", again);
-  }
+  if (line.refused) about.append(" ", aboutButton("Edit", () => edit(line)));
+  else if (isUnanswered(line)) about.append(" ", aboutButton("Send again", () => sayAgain(line)));
+}
+
+function aboutButton(words, act) {
+  const button = element("button", "", words);
+  button.type = "button";
+  button.addEventListener("click", act);
+  return button;
 }
 
 function fillWords(words, { from, text }) {
@@ -216,10 +221,14 @@ function optionButton(option, line, choose) {
   return button;
 }
 
+const fates = { refused: "not taken", dropped: "dropped, as too much was waiting", given_up: "could not be answered" };
+const isUnanswered = ({ state }) => state in fates;
+
 function remarkOn({ state, connected, refused, kind, ends }) {
   if (state === "sending") return connected ? "sending…" : "kept, will be sent";
-  if (state === "refused") return `not taken: ${refused}`;
-  if (state === "given_up") return "could not be answered";
+  if (refused) return `not taken: ${refused}`;
+  if (state in fates) return fates[state];
+  if (state === "set_aside") return "set aside";
   if ((state === "waiting" || state === "kept") && ends) return "stored";
   if (kind === "operator") return "by a person";
   return "";

@@ -46,7 +46,7 @@ async function post({ id, conversation, text, answers }, files) {
   const attachments = files.map(({ name, url }) => ({ name, url }));
   try {
     const answer = await postJson({ id, conversation, text, answers, attachments }, requestMostMs * (files.length ? 6 : 1));
-    if (answer.status === 202) return { stored: true };
+    if (answer.status === 202) return { stored: true, isTaken: !(await answer.json()).rejected };
     if (answer.status >= 500 || answer.status === 408 || answer.status === 429) return {};
     const problem = await answer.json();
     return { refused: problem.detail || problem.title || `status ${answer.status}` };
@@ -79,8 +79,8 @@ export class Sender {
     if (this.#busy) return;
     this.#busy = true;
     for (let line = this.next(); line; line = this.next()) {
-      const { stored, refused } = await post(line, this.filesOf(line));
-      if (stored) this.onStored(line);
+      const { stored, isTaken, refused } = await post(line, this.filesOf(line));
+      if (stored) this.onStored(line, isTaken);
       else if (refused) this.onRefused(line, refused);
       else await this.#patience.wait();
       if (stored || refused) this.#patience.reset();
