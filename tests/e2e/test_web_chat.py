@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium on
 WEB = '[channels.web]\nkind = "web"\n'
 CONNECTED = "document.querySelector('#connection').dataset.state === 'connected'"
 LOST = "document.querySelector('#connection').dataset.state === 'lost'"
+LONG_BEFORE_SILENCE_IS_NOTICED = 20
 ANSWERING = "!document.querySelector('#answering').hidden"
 
 
@@ -528,9 +529,50 @@ async def test_the_list_is_worked_by_keyboard(site: Site, browser: Browser) -> N
     await page.run("document.querySelector('#conversations [aria-current]').focus()")
     await page.press("Delete")
     assert await page.texts("#conversations strong") == ["newer"]
+    assert await page.run("document.activeElement.closest('#conversations') !== null")  # and not nowhere
     await page.click("#removed button")
     assert await page.texts("#conversations strong") == ["newer", "Fruit"]
     await shows(page, "older", "older")
+
+
+MANY = """
+const token = (place) => `conversation-${String(place).padStart(3, "0")}`;
+const all = Array.from({ length: 60 }, (_, place) => ({
+  token: token(place), name: `${place}`, first: "", last: null,
+  after: 0, seen: 0, unread: 0, pending: [], begun: 60 - place,
+}));
+localStorage.setItem("turnlane.web.conversations", JSON.stringify(all));
+"""
+
+
+async def test_the_open_conversation_is_in_sight_however_long_the_list(site: Site, browser: Browser) -> None:
+    page = await browser.open(await (await start(site)).ready(), before=MANY)
+    await page.until(CONNECTED)
+    place = "document.querySelector('[aria-current]').getBoundingClientRect()"
+    for _ in range(30):
+        await page.press("ArrowDown", "Alt")
+    assert await page.texts("[aria-current] strong") == ["30"]
+    await page.until(f"{place}.top > 0 && {place}.bottom < innerHeight")
+
+
+async def test_a_lost_network_is_seen_at_once_and_what_is_said_meanwhile_is_sent_once(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    page = await opened(browser, await start(site))
+
+    async def network(*, is_there: bool) -> None:
+        rates = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        await page.call("Network.emulateNetworkConditions", offline=not is_there, **rates)
+
+    await page.call("Network.enable")
+    await network(is_there=False)
+    async with asyncio.timeout(LONG_BEFORE_SILENCE_IS_NOTICED):
+        await page.until(LOST)
+    await say(page, "hello?")
+    await page.until("document.querySelector('.about').textContent.endsWith('kept, will be sent')")
+    await network(is_there=True)
+    await shows(page, "hello?", "hello?")
+    assert len(outside.calls) == 1
 
 
 async def test_on_a_phone_the_list_is_a_drawer(site: Site, browser: Browser) -> None:

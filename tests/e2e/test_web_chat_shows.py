@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
@@ -338,3 +340,61 @@ async def test_code_is_copied(site: Site, browser: Browser) -> None:
     await page.run("{ window.copied = null; navigator.clipboard.writeText = async (text) => (window.copied = text); }")
     await page.click(".copy")
     await page.until("window.copied === 'rm -i *' && document.querySelector('.copy').textContent === 'Copied'")
+
+
+# For everybody --------------------------------------------------------------------------------------------------------
+
+HEARD = "document.querySelector('#heard').textContent"
+
+
+async def test_whoever_listens_hears_what_is_new_and_nothing_that_is_only_shown(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await say(page, "**apples**")
+    await shows(page, "**apples**", "apples")
+    assert await page.run(HEARD) == "apples"
+    await page.press("k", "Control")
+    await say(page, "pears")
+    await shows(page, "pears", "pears")
+    assert await page.run(HEARD) == "pears"
+    await page.press("ArrowDown", "Alt")
+    await shows(page, "**apples**", "apples")
+    assert await page.run(HEARD) == "pears"
+    tree = await page.call("Accessibility.getFullAXTree")
+    alive = [node["role"]["value"] for node in tree["nodes"] if is_live(node) and node["role"]["value"] != "status"]
+    assert alive == ["log"]
+    assert await page.texts(".line .unseen") == ["You: ", "Reply: "]
+
+
+def is_live(node: Mapping[str, Any]) -> bool:
+    return any(each["name"] == "live" and not node["ignored"] for each in node.get("properties", ()))
+
+
+async def test_words_run_the_way_they_were_written(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await page.type("مرحبا, hello.")
+    assert await page.run("getComputedStyle(document.querySelector('#text')).direction") == "rtl"
+    await page.press("Enter")
+    await page.until("document.querySelectorAll('.line.bot').length === 1")
+    directions = "[...document.querySelectorAll('.words')].map((each) => getComputedStyle(each).direction).join()"
+    assert await page.run(directions) == "rtl,rtl"
+    await say(page, "hello")
+    await page.until(f"{directions} === 'rtl,rtl,ltr,ltr'")
+
+
+async def test_the_field_grows_with_what_is_written_where_the_browser_does_not_do_so(
+    site: Site, browser: Browser
+) -> None:
+    old = """
+        CSS.supports = () => false;
+        const sheet = new CSSStyleSheet();
+        sheet.replaceSync("textarea { field-sizing: fixed !important }");
+        document.adoptedStyleSheets.push(sheet);
+    """
+    page = await browser.open(await (await start(site)).ready(), before=old)
+    await page.until(CONNECTED)
+    height = "document.querySelector('#text').clientHeight"
+    low = await page.run(height)
+    await page.type("word " * 60)
+    assert await page.run(height) > 1.4 * low
+    await page.press("Enter")
+    assert await page.run(height) == low

@@ -3,7 +3,8 @@
 import { addFiles, chosenFiles, filesMost, filesOf, hold, lacksBytes, onFiles, putFiles, removeFile, whenReady } from "./files.js";
 import { hasPanel, isEmbedded, isShownAtFirst, isSigned, onHost, tellHost } from "./host.js";
 import * as store from "./store.js";
-import { focusList, onList, onTop, showConnection, showLines, showList, showTray, showTrouble, titleOf, toTheEnd } from "./view.js";
+import { focusList, onList, onTop, showConnection, showLines, showList, showOpenEntry, showTray, showTrouble } from "./view.js";
+import { tell, titleOf, toTheEnd } from "./view.js";
 import { Sender, Stream, fetchHistory, reportTyping } from "./wire.js";
 
 const byId = (id) => document.getElementById(id);
@@ -79,6 +80,7 @@ function receive(reply) {
   const token = reply.conversation;
   put(token, reply);
   settle(token, reply);
+  tell(token === open ? reply.text : `New reply in ${titleOf(store.conversation(token))}`);
   lookedAt();
   draw();
   stream.cover();
@@ -267,6 +269,7 @@ const sender = new Sender({
   },
   onRefused(line, why) {
     store.refuseUnsent(line.id, why);
+    tell(`Not taken: ${why}`);
     draw();
   },
 });
@@ -308,10 +311,13 @@ function noteDraft() {
   fitComposer();
 }
 
+const fitsByItself = CSS.supports("field-sizing", "content"); // to what is written in it
+
 function fitComposer() {
   byId("send").disabled = !text.value.trim() && !chosenFiles().length;
-  // For browsers that cannot fit a field to its content by themselves.
-  text.rows = Math.min(8, text.value.split("\n").length);
+  if (fitsByItself) return;
+  text.rows = 1;
+  text.rows = Math.min(8, Math.floor(text.scrollHeight / Number.parseFloat(getComputedStyle(text).lineHeight)));
 }
 
 // Conversations
@@ -329,6 +335,7 @@ function choose(token) {
   fitComposer();
   lookedAt();
   draw();
+  showOpenEntry();
   toTheEnd();
   if (isWanted()) stream.cover();
   if (connected) refresh(token);

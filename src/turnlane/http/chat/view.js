@@ -80,6 +80,11 @@ export function showLines(said, { connected, answering, ...actions }) {
 
 let firstShown;
 
+// Whoever listens hears what is new, and not what is only shown: another conversation, older lines, half an answer.
+export function tell(words) {
+  byId("heard").replaceChildren(element("p", "", withoutMarks(words)));
+}
+
 const isOnItsWay = new Set(["sending", "waiting", "kept"]);
 
 function withDays(said) {
@@ -99,16 +104,16 @@ function withDays(said) {
 function makeLine(line) {
   if (line.day) return element("li", "day");
   const parts = ["files", "words", "options", "about"].map((part) => element("div", part));
-  return element("li", `line ${line.from}`, ...parts);
+  parts[1].dir = "auto"; // as it was written, whichever way that runs
+  const who = element("span", "unseen", line.from === "visitor" ? "You: " : "Reply: ");
+  return element("li", `line ${line.from}`, who, ...parts);
 }
 
 function fillLine(item, line, { edit, sayAgain, choose }) {
-  const [files, words, options, about] = item.children;
+  const [, files, words, options, about] = item.children;
   const date = new Date(line.at);
   item.classList.toggle("turned", line.turned);
   item.classList.toggle("partial", Boolean(line.partial));
-  // Whoever listens hears an answer that comes in pieces once, when it is whole.
-  item.setAttribute("aria-busy", String(Boolean(line.partial)));
   item.dataset.state = line.state ?? "";
   item.dataset.kind = line.kind ?? "";
   if (files.childElementCount !== (line.attachments?.length ?? 0)) {
@@ -291,7 +296,9 @@ export function showList(conversations, { open, connected, atWork }) {
 }
 
 function makeEntry() {
-  const button = element("button", "", element("strong"), element("span", "when"), element("span", "snippet"), element("span", "badge"));
+  const [title, snippet] = [element("strong"), element("span", "snippet")];
+  title.dir = snippet.dir = "auto";
+  const button = element("button", "", title, element("span", "when"), snippet, element("span", "badge"));
   button.type = "button";
   return element("li", "", button);
 }
@@ -324,10 +331,16 @@ export function onList({ choose, rename, remove }) {
     const goTo = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: last }[event.key];
     if (goTo !== undefined) buttons()[Math.max(0, Math.min(last, goTo))].focus();
     else if (event.key === "F2") rename(tokenOf(document.activeElement));
-    else if (event.key === "Delete") remove(tokenOf(document.activeElement));
-    else return;
+    else if (event.key === "Delete") {
+      remove(tokenOf(document.activeElement));
+      buttons()[Math.min(place, buttons().length - 1)].focus(); // whoever works in the list stays in it
+    } else return;
     event.preventDefault();
   });
+}
+
+export function showOpenEntry() {
+  list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 
 export function focusList() {
