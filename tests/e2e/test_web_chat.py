@@ -198,6 +198,23 @@ async def test_a_line_whose_receipt_was_lost_is_sent_again_and_stored_once(
     assert site.rows("SELECT text FROM message") == [("once",)]
 
 
+async def test_a_line_that_the_server_cannot_store_is_not_said_to_be_under_way(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await page.run(
+        """{
+            window.real = window.fetch;
+            const full = { status: 507, title: "the disk is full" };
+            window.fetch = async (...request) =>
+                request[1]?.method === "POST" ? new Response(JSON.stringify(full), full) : window.real(...request);
+        }"""
+    )
+    await say(page, "keep this")
+    await page.until("document.querySelector('.about').textContent.endsWith('kept, will be sent')")
+    assert await page.run(CONNECTED)
+    await page.run("{ window.fetch = window.real; }")
+    await shows(page, "keep this", "keep this")
+
+
 async def test_a_line_that_the_server_refuses_stays_and_can_be_edited(site: Site, browser: Browser) -> None:
     page = await opened(browser, await start(site))
     await page.run("document.querySelector('#text').value = 'nul: \\0'")

@@ -23,7 +23,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import OnFull, Policy
 from turnlane.model.question import Question
-from turnlane.model.turn import GaveUp, Replied, Reply
+from turnlane.model.turn import GaveUp, Parked, Replied, Reply
 
 
 async def test_the_page_is_served_with_a_strict_policy(client: httpx2.AsyncClient) -> None:
@@ -119,6 +119,9 @@ async def test_history_says_what_still_waits_and_what_was_given_up_on(
     assert await states() == ["done", "waiting"]
     await bot.backend.commit(lease, GaveUp("nobody knows"))
     assert await states() == ["done", "given_up"]
+    await bot.say(f"web/{TOKEN}", "three", f"{TOKEN}/3")
+    await bot.end_one(Parked("an operator has to look"))
+    assert await states() == ["done", "given_up", "kept"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ FILES_BYTES_MAX = 8_000_000
 SETTLED: Mapping[MessageOutcome, str] = {"superseded": "set_aside", "refused": "refused", "dropped": "dropped"}
 ENDED: Mapping[TurnOutcome, str] = {"superseded": "set_aside", "dead_letter": "given_up", "dropped": "given_up"}
 """What became of messages that nobody answers, in no turn and in one."""
+HALTED = frozenset({"paused", "parked"})
 AT_WORK = frozenset({"gathering", "ready", "running", "waiting"})
 
 Line = dict[str, object]
@@ -137,13 +138,13 @@ def _after(story: Story) -> int:
 
 
 def _states(story: Story) -> list[tuple[Message, str]]:
-    """Each message, and whether it still waits for an answer (is kept for later, if the agent is silent), is done with,
+    """Each message, and whether it still waits for an answer (is kept for later, if nobody works on one), is done with,
     or what else became of it."""
     lane = _turn_lane(story)
 
     def state(message: Message) -> str:
         if message.seq not in story.outcomes and message.seq > lane.done_seq:
-            return "kept" if lane.state == "paused" else "waiting"
+            return "kept" if lane.state in HALTED else "waiting"
         if message.seq in story.outcomes:
             return SETTLED.get(story.outcomes[message.seq], "done")
         turns = (turn for turn in reversed(story.turns) if turn.first <= message.seq <= turn.last)

@@ -32,7 +32,8 @@ function draw() {
   const isExpected = current?.pending.length > 0 || atWork.get(open);
   const waits = connected && isExpected && !asked && !linesOf(open).some((line) => line.partial);
   showList(store.conversations(), { open, connected, atWork });
-  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { connected, answering: waits, edit, sayAgain, choose: answer });
+  const isSent = connected && !sender.isStuck;
+  showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { isSent, answering: waits, edit, sayAgain, choose: answer });
   tellUnread(current && current.after > current.seen ? Math.max(1, current.unread) : 0);
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
@@ -267,6 +268,7 @@ const sender = new Sender({
     stream.retryNow();
     draw();
   },
+  onStuck: draw,
   onRefused(line, why) {
     store.refuseUnsent(line.id, why);
     tell(`Not taken: ${why}`);

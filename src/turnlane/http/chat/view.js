@@ -59,12 +59,12 @@ function timeElement(date, text) {
 
 // The lines of the open conversation
 
-export function showLines(said, { connected, answering, ...actions }) {
+export function showLines(said, { isSent, answering, ...actions }) {
   const before = lines.lastElementChild?.dataset.key;
   const [first, height, top, stayed] = [said[0]?.id, scroll.scrollHeight, scroll.scrollTop, atTheEnd && isAtTheEnd()];
   // A question is open until the person says something that waits for the agent: a command, say, does not.
   const lastSaid = said.findLastIndex((line) => isOnItsWay.has(line.state));
-  const asOpen = (line, place) => ({ ...line, connected, isOpen: line.options?.length > 0 && place > lastSaid });
+  const asOpen = (line, place) => ({ ...line, isSent, isOpen: line.options?.length > 0 && place > lastSaid });
   arrange(lines, withDays(said.map(asOpen)), makeLine, (item, line) => {
     if (line.day) item.replaceChildren(element("span", "", line.day));
     else fillLine(item, line, actions);
@@ -229,8 +229,8 @@ function optionButton(option, line, choose) {
 const fates = { refused: "not taken", dropped: "dropped, as too much was waiting", given_up: "could not be answered" };
 const isUnanswered = ({ state }) => state in fates;
 
-function remarkOn({ state, connected, refused, kind, ends }) {
-  if (state === "sending") return connected ? "sending…" : "kept, will be sent";
+function remarkOn({ state, isSent, refused, kind, ends }) {
+  if (state === "sending") return isSent ? "sending…" : "kept, will be sent";
   if (refused) return `not taken: ${refused}`;
   if (state in fates) return fates[state];
   if (state === "set_aside") return "set aside";

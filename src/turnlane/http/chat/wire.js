@@ -70,9 +70,10 @@ export function reportTyping(conversation) {
 export class Sender {
   #busy = false;
   #patience = patience();
+  isStuck = false; // the server answers, perhaps, and stores nothing
 
-  constructor({ next, filesOf, onStored, onRefused }) {
-    Object.assign(this, { next, filesOf, onStored, onRefused });
+  constructor({ next, filesOf, onStored, onRefused, onStuck }) {
+    Object.assign(this, { next, filesOf, onStored, onRefused, onStuck });
   }
 
   async sendAll() {
@@ -82,8 +83,9 @@ export class Sender {
       const { stored, isTaken, refused } = await post(line, this.filesOf(line));
       if (stored) this.onStored(line, isTaken);
       else if (refused) this.onRefused(line, refused);
-      else await this.#patience.wait();
-      if (stored || refused) this.#patience.reset();
+      this.#notice(!stored && !refused);
+      if (this.isStuck) await this.#patience.wait();
+      else this.#patience.reset();
     }
     this.#busy = false;
   }
@@ -91,6 +93,12 @@ export class Sender {
   retryNow() {
     this.#patience.wake();
     this.sendAll();
+  }
+
+  #notice(isStuck) {
+    if (isStuck === this.isStuck) return;
+    this.isStuck = isStuck;
+    this.onStuck();
   }
 }
 
