@@ -227,6 +227,17 @@ async def test_a_line_that_the_server_refuses_stays_and_can_be_edited(site: Site
     assert await page.run("document.querySelector('#text').value") == "nul: \0!"
 
 
+async def test_an_empty_answer_says_that_it_is_one(site: Site, outside: Outside, browser: Browser) -> None:
+    async def say_nothing(call: Call) -> str:
+        return ""
+
+    outside.respond = say_nothing
+    page = await opened(browser, await start(site))
+    await say(page, "hello?")
+    await page.until("document.querySelector('.line.bot .about')?.textContent.endsWith('an empty answer') === true")
+    assert await page.texts(".snippet") == ["An empty answer"]
+
+
 async def test_a_message_that_is_given_up_on_does_not_wait_for_ever(
     site: Site, outside: Outside, browser: Browser
 ) -> None:
@@ -484,6 +495,17 @@ async def test_two_tabs_of_one_browser_show_the_same(site: Site, outside: Outsid
     await shows(one, "said in one tab", "said in one tab")
     await shows(other, "said in one tab", "said in one tab")
     assert len(outside.calls) == 1
+
+
+async def test_what_is_half_written_in_one_tab_outlives_what_another_one_sends(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    one, other = await opened(browser, server), await opened(browser, server)
+    await other.type("half a thou")
+    await one.call("Page.bringToFront")
+    await say(one, "said in one tab")
+    await shows(other, "said in one tab", "said in one tab")
+    await other.reload()
+    await other.until("document.querySelector('#text').value === 'half a thou'")
 
 
 # What one tab writes reaches the others a moment later. This one is always that moment late: it sees the list as it was

@@ -547,6 +547,8 @@ let hiddenSince = null;
 // Whoever has no network sees it at once; a server on the same machine stays in reach.
 window.addEventListener("offline", () => isWanted() && stream.connect());
 window.addEventListener("online", () => isWanted() && stream.connect());
+// Another tab of this conversation has sent what it had, and with it forgotten what stands here.
+window.addEventListener("pagehide", () => text.value && store.saveDraft(open, text.value));
 window.addEventListener("pageshow", (event) => event.persisted && isWanted() && stream.connect());
 document.addEventListener("visibilitychange", () => {
   // A machine that slept has a dead connection that looks alive.

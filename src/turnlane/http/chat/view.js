@@ -229,13 +229,14 @@ function optionButton(option, line, choose) {
 const fates = { refused: "not taken", dropped: "dropped, as too much was waiting", given_up: "could not be answered" };
 const isUnanswered = ({ state }) => state in fates;
 
-function remarkOn({ state, isSent, refused, kind, ends }) {
+function remarkOn({ from, text, state, isSent, refused, kind, ends }) {
   if (state === "sending") return isSent ? "sending…" : "kept, will be sent";
   if (refused) return `not taken: ${refused}`;
   if (state in fates) return fates[state];
   if (state === "set_aside") return "set aside";
   if ((state === "waiting" || state === "kept") && ends) return "stored";
   if (kind === "operator") return "by a person";
+  if (from === "bot" && !text) return "an empty answer";
   return "";
 }
 
@@ -273,6 +274,11 @@ new ResizeObserver(() => atTheEnd && toTheEnd()).observe(scroll);
 
 // The list of conversations: one stop for the Tab key, arrows inside it.
 
+function snippetOf(last) {
+  if (!last) return "Nothing said yet";
+  return last.from === "visitor" ? `You: ${last.text}` : withoutMarks(last.text) || "An empty answer";
+}
+
 const withoutMarks = (text) => text.replace(/\*\*|`+|^#+ /gm, "");
 
 export function showList(conversations, { open, connected, atWork }) {
@@ -280,7 +286,7 @@ export function showList(conversations, { open, connected, atWork }) {
   const items = conversations.map((each) => ({
     key: each.token,
     title: titleOf(each),
-    words: each.last ? (each.last.from === "visitor" ? `You: ${each.last.text}` : withoutMarks(each.last.text)) : "Nothing said yet",
+    words: snippetOf(each.last),
     time: each.last ? shortTime(new Date(each.last.at)) : "",
     at: each.last?.at,
     unread: each.after > each.seen,
