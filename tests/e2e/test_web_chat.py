@@ -508,6 +508,37 @@ async def test_what_is_half_written_in_one_tab_outlives_what_another_one_sends(s
     await other.until("document.querySelector('#text').value === 'half a thou'")
 
 
+HIDDEN = """
+const { setInterval: real } = window;
+window.setInterval = (act) => real(act, 500); // it looks every few seconds; nobody waits for that here
+Object.defineProperty(document, "hidden", { get: () => !window.isSeen });
+"""
+AS_MANY_AS_A_BROWSER_CONNECTS = 6
+
+
+async def test_tabs_that_nobody_sees_leave_the_connections_to_who_does(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    hidden = []
+    for _ in range(AS_MANY_AS_A_BROWSER_CONNECTS):
+        hidden.append(await browser.open(await server.ready(), before=HIDDEN))
+        await hidden[-1].until("performance.getEntriesByName(location.origin + '/chat/wire.js').length === 1")
+    page = await opened(browser, server)
+    await page.call("Page.bringToFront")
+    await say(page, "is there room?")
+    await shows(page, "is there room?", "is there room?")
+
+
+async def test_a_tab_that_nobody_sees_still_counts_what_is_unread(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    page = await browser.open(await server.ready(), before=HIDDEN)
+    await page.until(CONNECTED)
+    await say(page, "hello")
+    await page.until("document.title.startsWith('(1) ')")
+    await page.run("{ window.isSeen = true; document.dispatchEvent(new Event('visibilitychange')); }")
+    await page.until("!document.title.startsWith('(')")
+    await shows(page, "hello", "hello")
+
+
 # What one tab writes reaches the others a moment later. This one is always that moment late: it sees the list as it was
 # at first, and lines to be sent only once they were.
 LATE = """

@@ -15,6 +15,8 @@ const watchedMost = 20; // as the server allows
 const lookAgainMs = 15_000;
 const undoMs = 10_000;
 const longAwayMs = 30_000;
+const restAfterMs = 10_000;
+const glanceMs = 2_000;
 const lastLookMs = 500;
 
 let open = "";
@@ -231,6 +233,7 @@ const stream = new Stream({
     draw();
     refresh(open);
     sender.retryNow();
+    if (document.hidden) restIn(glanceMs);
   },
   onLost() {
     connected = false;
@@ -247,8 +250,18 @@ const stream = new Stream({
 // A page that has the chat in it connects only once there is something to hear of.
 const isWanted = () => isPanelShown || store.conversations().some((each) => each.last);
 
+// A browser has six connections to one server, for all its tabs. Where nobody looks, none is held for long, and the page
+// only looks now and then, as its title tells how many are unread.
+let rest;
+
+function restIn(delay) {
+  clearTimeout(rest);
+  rest = setTimeout(() => document.hidden && stream.rest(), delay);
+}
+
 // Nothing tells the page of a turn that ends without a reply, so it looks.
 setInterval(() => {
+  if (stream.isResting && isWanted()) stream.connect();
   if (!connected) return;
   for (const each of store.conversations()) if (each.pending.length) refresh(each.token);
 }, lookAgainMs);
@@ -552,7 +565,9 @@ window.addEventListener("pagehide", () => text.value && store.saveDraft(open, te
 window.addEventListener("pageshow", (event) => event.persisted && isWanted() && stream.connect());
 document.addEventListener("visibilitychange", () => {
   // A machine that slept has a dead connection that looks alive.
-  if (!document.hidden && hiddenSince && Date.now() - hiddenSince > longAwayMs && isWanted()) stream.connect();
+  const isLongAway = hiddenSince && Date.now() - hiddenSince > longAwayMs;
+  if (document.hidden) restIn(restAfterMs);
+  else if ((isLongAway || stream.isResting) && isWanted()) stream.connect();
   hiddenSince = document.hidden ? Date.now() : null;
   lookedAt();
   draw();

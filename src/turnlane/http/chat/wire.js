@@ -108,6 +108,7 @@ export class Stream {
   #watched = new Set();
   #patience = patience();
   isOpen = false;
+  isResting = false;
 
   constructor({ places, onEvent, onOpen, onLost, onRefused }) {
     Object.assign(this, { places, onEvent, onOpen, onLost, onRefused });
@@ -120,12 +121,12 @@ export class Stream {
 
   // Always anew, from the places that are known now.
   async connect() {
-    this.#connection?.abort();
+    this.rest();
+    this.isResting = false;
     const connection = new AbortController();
     this.#connection = connection;
     const places = this.places();
     this.#watched = new Set(places.map(([token]) => token));
-    this.isOpen = false;
     const isRefused = await this.#follow(places, connection);
     if (connection !== this.#connection) return;
     this.isOpen = false;
@@ -133,6 +134,14 @@ export class Stream {
     this.onLost();
     await this.#patience.wait();
     if (connection === this.#connection) this.connect();
+  }
+
+  // Holds no connection until it is to connect again. Nothing is lost: it goes on from the places that are known.
+  rest() {
+    this.#connection?.abort();
+    this.#connection = null;
+    this.isOpen = false;
+    this.isResting = true;
   }
 
   retryNow() {
