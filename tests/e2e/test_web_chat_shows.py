@@ -48,6 +48,10 @@ MARKDOWN = {
         '<div class="table"><table><thead><tr><th>a</th><th data-side="end">b</th></tr></thead>'
         '<tbody><tr><td>1</td><td data-side="end">2</td></tr></tbody></table></div>'
     ),
+    "a | b\n--|--\n1 | more than a narrow column holds": (
+        '<div class="table"><table><thead><tr><th>a</th><th>b</th></tr></thead>'
+        '<tbody><tr><td>1</td><td data-long="">more than a narrow column holds</td></tr></tbody></table></div>'
+    ),
     "***\n": "<hr>",
     r"\*not\* <b>html</b> &amp;": "<p>*not* &lt;b&gt;html&lt;/b&gt; &amp;amp;</p>",
     "see https://a.example/x_(y). ok": (
@@ -103,7 +107,7 @@ async (attacks) => {
     "\\t", "\\r\\n", "&lt;", "\\u202e", "\\ud83d"];
   const elements = new Set(
     "P H3 H4 H5 H6 HR UL OL LI BLOCKQUOTE PRE CODE DIV TABLE THEAD TBODY TR TH TD A STRONG EM DEL".split(" "));
-  const attributes = new Set("href target rel start class data-side data-language".split(" "));
+  const attributes = new Set("href target rel start class data-side data-long data-language".split(" "));
   let seed = 7;
   const chance = () => ((seed = Math.imul(seed, 1664525) + 1013904223) >>> 8) / 2 ** 24;
   const pick = (list) => list[Math.floor(chance() * list.length)];

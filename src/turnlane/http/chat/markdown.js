@@ -2,6 +2,7 @@
 // only where a person may be led. What is not understood, or not ended yet, is shown as it was written.
 
 const depthMost = 8;
+const longCell = 24; // characters
 const schemes = new Set(["http:", "https:", "mailto:", "tel:"]);
 
 const fence = /^ {0,3}(`{3,}|~{3,}) *([^`]*)$/;
@@ -116,6 +117,7 @@ function table(lines, at) {
     const made = cells(line).map((cell, place) => {
       const one = element(kind, inline(cell));
       if (sides[place]) one.dataset.side = sides[place];
+      if (cell.length > longCell) one.dataset.long = "";
       return one;
     });
     return element("tr", ...made);
