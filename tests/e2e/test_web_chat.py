@@ -461,6 +461,37 @@ async def test_what_was_stopped_is_marked_as_set_aside(site: Site, outside: Outs
     await page.until(f"!({ANSWERING})")
 
 
+STOP = "!document.querySelector('#stop').hidden"
+
+
+async def test_an_answer_is_stopped_by_a_button(site: Site, outside: Outside, browser: Browser) -> None:
+    gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "one")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await page.until(STOP)
+    await page.type("but first")
+    await page.until(f"!({STOP}) && !document.querySelector('#send').disabled")
+    await page.run("{ const text = document.querySelector('#text'); text.select(); document.execCommand('delete'); }")
+    await page.until(STOP)
+    await page.run("document.querySelector('#stop').focus()")
+    await page.press("Enter")
+    await shows(page, "one", "/stop", STOPPED)
+    await page.until(f"!({STOP}) && !({ANSWERING}) && document.activeElement.id === 'text'")
+
+
+async def test_without_the_command_there_is_no_button_to_stop(site: Site, outside: Outside, browser: Browser) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site, web="[commands]\nenabled = false\n"))
+    await page.run("{ const real = setTimeout; window.setTimeout = (act) => real(act, 0); }")
+    await say(page, "one")
+    await outside.until(lambda: len(outside.calls) == 1)
+    await page.until(ANSWERING)
+    assert not await page.run(f"new Promise((done) => setTimeout(() => done({STOP}), 0))")
+    answered.set()
+    await shows(page, "one", "one")
+
+
 async def test_two_conversations_do_not_mix_and_what_comes_elsewhere_is_marked(
     site: Site, outside: Outside, browser: Browser
 ) -> None:

@@ -90,7 +90,7 @@ class ChatPage:
                 'no chat page is served here: it needs [channels.web] with kind = "web" in turnlane.toml, '
                 "and a loopback address to listen on unless that channel is public"
             )
-        return Response(_page(channel, "whole"), headers=PAGE_HEADERS, media_type="text/html")
+        return Response(self._page(channel, "whole"), headers=PAGE_HEADERS, media_type="text/html")
 
     async def embedded(self, request: Request) -> Response:
         """The page of one channel, for the pages of the sites that its settings name."""
@@ -102,7 +102,24 @@ class ChatPage:
             "frame-ancestors 'none'", " ".join(["frame-ancestors 'self'", *channel.look.sites])
         )
         headers = {"content-security-policy": policy, "cross-origin-resource-policy": "cross-origin"}
-        return Response(_page(channel, "embedded"), headers=PAGE_HEADERS | headers, media_type="text/html")
+        return Response(self._page(channel, "embedded"), headers=PAGE_HEADERS | headers, media_type="text/html")
+
+    def _page(self, channel: Web, form: str) -> str:
+        """The page, which knows what it needs to from the attributes of its body."""
+        commands = self._bot.live.settings.commands
+        about = {
+            "channel": channel.name,
+            "form": form,
+            "title": channel.look.title,
+            "greeting": channel.look.greeting or "Say something.",
+            "file_bytes_max": channel.file_bytes_max,
+            "files_max": channel.files_max,
+            "stop": commands.stop.strip() if commands.enabled else "",
+        }
+        text = _read("index.html")
+        for name, value in about.items():
+            text = text.replace(f"{{{{{name}}}}}", escape(str(value)))
+        return text
 
     async def embedding(self, request: Request) -> Response:
         headers = PAGE_HEADERS | {"cache-control": "max-age=600", "cross-origin-resource-policy": "cross-origin"}
@@ -240,22 +257,6 @@ class _Growing:
         """Under the id of the reply that will take its place. Without a text: it is over."""
         line = {"from": "bot", "id": delivery_id(key, turn, 1), "text": text, "at": self._clock.now(), "partial": True}
         return Passing("preview", line | {"conversation": token})
-
-
-def _page(channel: Web, form: str) -> str:
-    """The page, which knows what it needs to from the attributes of its body."""
-    about = {
-        "channel": channel.name,
-        "form": form,
-        "title": channel.look.title,
-        "greeting": channel.look.greeting or "Say something.",
-        "file_bytes_max": channel.file_bytes_max,
-        "files_max": channel.files_max,
-    }
-    text = _read("index.html")
-    for name, value in about.items():
-        text = text.replace(f"{{{{{name}}}}}", escape(str(value)))
-    return text
 
 
 def _read(file: str) -> str:

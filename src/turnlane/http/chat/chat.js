@@ -18,6 +18,7 @@ const longAwayMs = 30_000;
 const restAfterMs = 10_000;
 const glanceMs = 2_000;
 const lastLookMs = 500;
+const stopAfterMs = 1_000;
 
 let open = "";
 let connected = false;
@@ -32,13 +33,44 @@ function draw() {
   const current = store.conversation(open);
   const asked = linesOf(open).at(-1)?.kind === "question" && !store.unsent(open).length; // then it is the person's turn
   const isExpected = current?.pending.length > 0 || atWork.get(open);
-  const waits = connected && isExpected && !asked && !linesOf(open).some((line) => line.partial);
+  const grows = linesOf(open).some((line) => line.partial);
+  const waits = connected && isExpected && !asked && !grows;
   showList(store.conversations(), { open, connected, atWork });
   const isSent = connected && !sender.isStuck;
   showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { isSent, answering: waits, edit, sayAgain, choose: answer });
+  offerToStop(waits || (connected && grows));
   tellUnread(current && current.after > current.seen ? Math.max(1, current.unread) : 0);
   if (document.activeElement !== name) name.value = current?.name ?? "";
   name.placeholder = current ? titleOf(current) : "";
+}
+
+// A moment later, lest who taps twice to send something stops what was sent.
+const stopWord = document.body.dataset.stop;
+const isStop = ({ text: words, state }) => words === stopWord && (!state || state === "waiting");
+let stopTimer = null;
+let canStop = false;
+
+function offerToStop(isAnswering) {
+  const isOffered = Boolean(stopWord) && isAnswering && !store.unsent(open).some(isStop) && !linesOf(open).some(isStop);
+  if (isOffered === (stopTimer !== null)) return;
+  clearTimeout(stopTimer);
+  canStop = false;
+  stopTimer = isOffered ? setTimeout(mayStop, stopAfterMs) : null;
+  showSendOrStop();
+}
+
+function mayStop() {
+  canStop = true;
+  showSendOrStop();
+}
+
+function showSendOrStop() {
+  const isEmpty = !text.value.trim() && !chosenFiles().length;
+  const hadFocus = document.activeElement === byId("stop");
+  byId("send").disabled = isEmpty;
+  byId("send").hidden = isEmpty && canStop;
+  byId("stop").hidden = !byId("send").hidden;
+  if (hadFocus && byId("stop").hidden) text.focus();
 }
 
 let unreadTold = 0;
@@ -329,7 +361,7 @@ function noteDraft() {
 const fitsByItself = CSS.supports("field-sizing", "content"); // to what is written in it
 
 function fitComposer() {
-  byId("send").disabled = !text.value.trim() && !chosenFiles().length;
+  showSendOrStop();
   if (fitsByItself) return;
   text.rows = 1;
   text.rows = Math.min(8, Math.floor(text.scrollHeight / Number.parseFloat(getComputedStyle(text).lineHeight)));
@@ -460,6 +492,8 @@ text.addEventListener("paste", (event) => {
   event.preventDefault();
   addFiles(files);
 });
+
+byId("stop").addEventListener("click", () => say(stopWord));
 
 onTop(readBack);
 
