@@ -434,6 +434,20 @@ async def test_nothing_is_waited_for_once_a_command_was_obeyed(site: Site, brows
     await page.until(f"!({ANSWERING}) && !document.querySelector('.answering')")
 
 
+async def test_nobody_is_seen_at_work_while_the_lane_is_paused(site: Site, browser: Browser) -> None:
+    server = await start(site)
+    page = await browser.open(await server.ready(), before=PATIENT)
+    await page.until(CONNECTED)
+    await say(page, "hello")
+    await shows(page, "hello", "hello")
+    (lane,) = (await site.api(server, "lanes"))["lanes"]
+    paused = await ask(f"{await server.ready()}api/conversations/{lane['conversation'].replace('/', '%2F')}/pause", {})
+    assert paused.status == 200
+    await say(page, "anybody?")
+    await page.until("document.querySelector('.line:last-child').dataset.state === 'kept'")
+    assert not await page.run(ANSWERING)
+
+
 async def test_what_was_not_taken_says_so_and_can_be_sent_again(site: Site, outside: Outside, browser: Browser) -> None:
     answered = gate(outside)
     page = await opened(browser, await start(site, lanes='max_pending = 1\non_full = "reject"'))

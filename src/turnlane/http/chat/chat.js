@@ -19,6 +19,7 @@ const restAfterMs = 10_000;
 const glanceMs = 2_000;
 const lastLookMs = 500;
 const stopAfterMs = 1_000;
+const toldAfterMs = 3_000; // the server looks every 2 s
 
 let open = "";
 let connected = false;
@@ -309,6 +310,7 @@ const sender = new Sender({
       const state = isTaken ? "waiting" : "refused";
       put(line.conversation, { ...line, from: "visitor", at: new Date(line.at).toISOString(), state });
       if (isTaken) store.changeConversation(line.conversation, (each) => each.pending.push(line.id));
+      setTimeout(lookWhetherItWaits, toldAfterMs, line);
     }
     stream.retryNow();
     draw();
@@ -320,6 +322,11 @@ const sender = new Sender({
     draw();
   },
 });
+
+// By now the stream would have told of somebody at work. It tells nothing of a lane that is paused.
+function lookWhetherItWaits({ conversation: token, id }) {
+  if (connected && !atWork.get(token) && store.conversation(token)?.pending.includes(id)) refresh(token);
+}
 
 // The button of a question answers that question and no other, however late or often it is pressed.
 const answer = (question, option) => say(option, { answers: question.id });
