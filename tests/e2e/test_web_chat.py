@@ -355,6 +355,33 @@ async def test_a_server_killed_while_an_answer_grows_gives_it_once_after_the_res
     await shows(page, "tell me everything", again.text)
 
 
+BACKLOG = """
+window.drawn = 0;
+const { replaceChildren } = Element.prototype;
+Element.prototype.replaceChildren = function (...children) {
+  if (this.className === "words") window.drawn += 1;
+  return replaceChildren.apply(this, children);
+};
+const real = window.fetch;
+window.fetch = async (address, ...more) => {
+  const [, conversation] = /watch=([^:]+)/.exec(address) ?? [];
+  if (!conversation) return real(address, ...more);
+  const line = { conversation, from: "bot", id: "1", at: "2026-11-15T09:16:20Z", partial: true };
+  const piece = (_, place) => ({ ...line, text: `${place}` });
+  const all = Array.from({ length: 500 }, piece);
+  const events = all.map((data) => `event: preview\\ndata: ${JSON.stringify(data)}\\n\\n`);
+  const body = new Blob([events.join("")]).stream();
+  return new Response(new ReadableStream({ async start(out) { for await (const part of body) out.enqueue(part); } }));
+};
+"""
+
+
+async def test_of_many_pieces_that_come_at_once_the_last_is_drawn(site: Site, browser: Browser) -> None:
+    page = await browser.open(await (await start(site)).ready(), before=BACKLOG)
+    await shows(page, "499")
+    assert await page.run("window.drawn") < 50
+
+
 async def test_what_was_seen_of_a_stopped_answer_disappears(site: Site, browser: Browser) -> None:
     page, _, teller = await telling(site, browser, "tell me everything")
     await shows_growing(page, "tell me everything", teller.so_far)

@@ -45,6 +45,19 @@ function draw() {
   name.placeholder = current ? titleOf(current) : "";
 }
 
+// Pieces come faster than a long answer can be drawn. Only the latest is, and drawing takes a third of the time at most.
+let soon = null;
+let drawTook = 0;
+
+function drawSoon() {
+  soon ??= setTimeout(() => {
+    const begun = performance.now();
+    soon = null;
+    draw();
+    drawTook = performance.now() - begun;
+  }, 2 * drawTook);
+}
+
 // A moment later, lest who taps twice to send something stops what was sent.
 const stopWord = document.body.dataset.stop;
 const isStop = ({ text: words, state }) => words === stopWord && (!state || state === "waiting");
@@ -138,7 +151,7 @@ function preview(line) {
       draw();
     }, lastLookMs);
   }
-  draw();
+  drawSoon();
 }
 
 function removePreviews(token, which = () => true) {
