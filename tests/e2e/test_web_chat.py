@@ -407,16 +407,20 @@ async def test_a_question_has_buttons_until_it_is_answered(site: Site, browser: 
     await say(page, "deploy")
     await page.until(f"{OPTIONS} === 'yes,no'")
     await page.until(f"!({ANSWERING})")  # it is the person's turn
+    await page.run("document.querySelector('.options button').focus()")
     server.kill()
     await server.ended()
     await page.until(LOST)
     await server.start()
     await server.ready()
     await page.until(CONNECTED)
+    assert await page.run("document.activeElement.textContent") == "yes"
     await page.reload()
     await page.until(f"{OPTIONS} === 'yes,no'")
-    await page.run("document.querySelector('.options button').click()")
+    await page.run("document.querySelector('.options button').focus()")
+    await page.press("Enter")
     await shows(page, "deploy", "Deploy now?", "yes", "You said yes.")
+    assert await page.run("document.activeElement.id") == "text"
     await page.until(f"{OPTIONS} === ''")
     await page.until(f"!({ANSWERING})")
 
@@ -524,7 +528,7 @@ async def test_an_answer_is_stopped_by_a_button(site: Site, outside: Outside, br
 async def test_without_the_command_there_is_no_button_to_stop(site: Site, outside: Outside, browser: Browser) -> None:
     answered = gate(outside)
     page = await opened(browser, await start(site, web="[commands]\nenabled = false\n"))
-    await page.run("{ const real = setTimeout; window.setTimeout = (act) => real(act, 0); }")
+    await page.run("{ const real = setTimeout; window.setTimeout = (act, _, ...more) => real(act, 0, ...more); }")
     await say(page, "one")
     await outside.until(lambda: len(outside.calls) == 1)
     await page.until(ANSWERING)

@@ -342,7 +342,15 @@ function lookWhetherItWaits({ conversation: token, id }) {
 }
 
 // The button of a question answers that question and no other, however late or often it is pressed.
-const answer = (question, option) => say(option, { answers: question.id });
+function answer(question, option) {
+  say(option, { answers: question.id });
+  goOnWriting();
+}
+
+// Where that brings up no keyboard over what is read.
+function goOnWriting() {
+  if (isPanelShown && !matchMedia("(pointer: coarse)").matches) text.focus();
+}
 
 function say(words, more = {}, files = []) {
   const said = { id: store.randomId(16), conversation: open, text: words, at: Date.now(), attachments: files, ...more };
@@ -365,6 +373,7 @@ function edit(line) {
 
 function sayAgain(line) {
   say(line.text, {}, filesOf(line));
+  goOnWriting();
 }
 
 function write(words) {
@@ -407,7 +416,7 @@ function choose(token) {
   if (isWanted()) stream.cover();
   if (connected) refresh(token);
   closeDrawer();
-  if (isPanelShown && matchMedia("(pointer: fine)").matches) text.focus();
+  goOnWriting();
 }
 
 const someToken = () => store.conversations()[0]?.token ?? store.addConversation();

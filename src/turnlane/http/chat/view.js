@@ -120,7 +120,7 @@ function fillLine(item, line, { edit, sayAgain, choose }) {
     files.replaceChildren(...line.attachments.map((file, place) => fileElement(line, file, place)));
   }
   fillWords(words, line);
-  options.replaceChildren(...(line.isOpen ? line.options : []).map((option) => optionButton(option, line, choose)));
+  fillOptions(options, line, choose);
   const remark = remarkOn(line);
   about.replaceChildren();
   about.classList.toggle("later", !line.ends && !remark); // seen when somebody points there
@@ -134,6 +134,13 @@ function aboutButton(words, act) {
   button.type = "button";
   button.addEventListener("click", act);
   return button;
+}
+
+function fillOptions(options, line, choose) {
+  const open = line.isOpen ? line.options : [];
+  const shown = Array.from(options.children, (button) => button.textContent);
+  if (JSON.stringify(open) === JSON.stringify(shown)) return; // one of them may have the focus
+  options.replaceChildren(...open.map((option) => optionButton(option, line, choose)));
 }
 
 function fillWords(words, { from, text }) {
