@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.browser import PROGRAM, Browser, Page
 from tests.e2e.site import Site
 
-from turnlane.model.notice import FULL, PAUSED, STOPPED
+from turnlane.model.notice import FULL, PAUSED, STOPPED, status
 from turnlane.testing.outside import Call, Outside, ask
 from turnlane.testing.processes import Turnlane
 
@@ -439,12 +439,19 @@ async def test_a_question_that_nobody_answered_in_time_has_no_buttons_any_more(s
     assert await page.run(OPTIONS) == ""
 
 
+ASKING_STILL = status("asking", 0)
+
+
 async def test_a_command_leaves_the_buttons_of_a_question(site: Site, browser: Browser) -> None:
     page = await opened(browser, await start(site, command=[sys.executable, "-c", ASKING]))
     await say(page, "deploy")
     await page.until(f"{OPTIONS} === 'yes,no'")
+    await say(page, "/status")
+    await shows(page, "deploy", "Deploy now?", "/status", ASKING_STILL)
+    await page.until(f"{OPTIONS} === 'yes,no'")
+    await page.until(f"!({ANSWERING}) && !document.querySelector('.answering')")
     await say(page, "/pause")
-    await shows(page, "deploy", "Deploy now?", "/pause", PAUSED)
+    await shows(page, "deploy", "Deploy now?", "/status", ASKING_STILL, "/pause", PAUSED)
     await page.until(f"{OPTIONS} === 'yes,no'")
     await say(page, "yes")
     await page.until(f"{OPTIONS} === ''")

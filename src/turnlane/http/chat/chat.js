@@ -3,7 +3,7 @@
 import { addFiles, chosenFiles, filesMost, filesOf, hold, lacksBytes, onFiles, putFiles, removeFile, whenReady } from "./files.js";
 import { hasPanel, isEmbedded, isShownAtFirst, isSigned, onHost, tellHost } from "./host.js";
 import * as store from "./store.js";
-import { focusList, onList, onTop, showConnection, showLines, showList, showOpenEntry, showTray, showTrouble } from "./view.js";
+import { focusList, isAsked, onList, onTop, showConnection, showLines, showList, showOpenEntry, showTray, showTrouble } from "./view.js";
 import { tell, titleOf, toTheEnd } from "./view.js";
 import { Sender, Stream, fetchHistory, reportTyping } from "./wire.js";
 
@@ -32,11 +32,11 @@ const atWork = new Map(); // whether somebody works on an answer, by token; the 
 
 function draw() {
   const current = store.conversation(open);
-  const asked = linesOf(open).at(-1)?.kind === "question" && !store.unsent(open).length; // then it is the person's turn
+  const asked = isAsked(linesOf(open)) && !store.unsent(open).length;
   const isExpected = current?.pending.length > 0 || atWork.get(open);
   const grows = linesOf(open).some((line) => line.partial);
   const waits = connected && isExpected && !asked && !grows;
-  showList(store.conversations(), { open, connected, atWork });
+  showList(store.conversations(), { open, connected, atWork, asked });
   const isSent = connected && !sender.isStuck;
   showLines([...linesOf(open), ...store.unsent(open).map(asLine)], { isSent, answering: waits, edit, sayAgain, choose: answer });
   offerToStop(waits || (connected && grows));

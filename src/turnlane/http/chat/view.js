@@ -59,11 +59,19 @@ function timeElement(date, text) {
 
 // The lines of the open conversation
 
+// A question is open until the person says something that waits for the agent: a command, say, does not.
+const lastOnItsWay = (said) => said.findLastIndex((line) => isOnItsWay.has(line.state));
+
+// Whether it is the person's turn. Of a question without options only the next line tells that it was answered.
+export function isAsked(said) {
+  const lastSaid = lastOnItsWay(said);
+  return said.at(-1)?.kind === "question" || said.some((line, place) => line.options?.length > 0 && place > lastSaid);
+}
+
 export function showLines(said, { isSent, answering, ...actions }) {
   const before = lines.lastElementChild?.dataset.key;
   const [first, height, top, stayed] = [said[0]?.id, scroll.scrollHeight, scroll.scrollTop, atTheEnd && isAtTheEnd()];
-  // A question is open until the person says something that waits for the agent: a command, say, does not.
-  const lastSaid = said.findLastIndex((line) => isOnItsWay.has(line.state));
+  const lastSaid = lastOnItsWay(said);
   const asOpen = (line, place) => ({ ...line, isSent, isOpen: line.options?.length > 0 && place > lastSaid });
   arrange(lines, withDays(said.map(asOpen)), makeLine, (item, line) => {
     if (line.day) item.replaceChildren(element("span", "", line.day));
@@ -288,7 +296,8 @@ function snippetOf(last) {
 
 const withoutMarks = (text) => text.replace(/\*\*|`+|^#+ /gm, "");
 
-export function showList(conversations, { open, connected, atWork }) {
+export function showList(conversations, { open, connected, atWork, asked }) {
+  const isTheirTurn = (each) => (each.token === open ? asked : each.last?.kind === "question");
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const items = conversations.map((each) => ({
     key: each.token,
@@ -297,7 +306,7 @@ export function showList(conversations, { open, connected, atWork }) {
     time: each.last ? shortTime(new Date(each.last.at)) : "",
     at: each.last?.at,
     unread: each.after > each.seen,
-    answering: connected && (each.pending.length > 0 || atWork.get(each.token) === true) && each.last?.kind !== "question",
+    answering: connected && (each.pending.length > 0 || atWork.get(each.token) === true) && !isTheirTurn(each),
     isOpen: each.token === open,
   }));
   arrange(list, items, makeEntry, fillEntry);
