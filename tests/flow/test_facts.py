@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, Thinker, Unreachable, World, crashing, ends
+from tests.flow.world import A_SHORT_TERM_MS, AT_ONCE, Desk, GoesOn, Thinker, Unreachable, World, crashing, ends
 
 from turnlane.agents.base import SessionState
 from turnlane.backends.base import Arrival, Backend
 from turnlane.errors import AgentFailed, AgentRefused
 from turnlane.flow.remember import Memory
+from turnlane.flow.slot import STOP_AGAIN_SECONDS
 from turnlane.flow.spending import Spending
 from turnlane.model.budget import Budget, Budgets
 from turnlane.model.delivery import NotSent, Refused
@@ -70,6 +71,7 @@ async def test_every_decision_of_a_life_is_told_with_exactly_the_documented_fact
     await _called_off(world, clock)
     await _unseen(world)
     await _deaf(world)
+    await _unstopped(world, clock)
     await _lost_and_fenced(world, clock)
     await _scheduled(world, clock)
     await backend.configure("lanes.debounce", "1s")
@@ -155,6 +157,21 @@ async def _deaf(world: World) -> None:
         await world.facts.seen("steering.failed")
         agent.go()
         await world.settled("desk/hans")
+
+
+async def _unstopped(world: World, clock: VirtualClock) -> None:
+    agent = GoesOn(swallows=1)
+    async with world.working(agent):
+        await world.say("ida", "go on", policy=replace(AT_ONCE, turn_deadline_ms=1_000))
+        await agent.asked(1)
+        clock.advance(1_000)
+        await agent.was_stopped(1)
+        clock.advance(int(STOP_AGAIN_SECONDS * 1_000))
+        await world.facts.seen("stopping.failed")
+        await world.facts.seen("turn.retried", conversation="desk/ida")
+        agent.go()
+        clock.advance(5_000)
+        await world.settled("desk/ida")
 
 
 async def _unseen(world: World) -> None:

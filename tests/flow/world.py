@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -113,7 +114,7 @@ class Thinker:
         self.most_at_once = max(self.most_at_once, len(self.running))
         self._asked.happened()
         try:
-            await self._told.wait()
+            await self._think()
             return self.answer(turn)
         except asyncio.CancelledError:
             self.cancelled.append(turn)
@@ -121,6 +122,9 @@ class Thinker:
         finally:
             self.running.remove(turn)
             self._asked.happened()
+
+    async def _think(self) -> None:
+        await self._told.wait()
 
     def answer(self, turn: Turn) -> Reply:
         return Reply(f"re: {turn.text}")
@@ -143,6 +147,28 @@ class Stubborn(Thinker):
             if isinstance(self.ends, Exception):
                 raise self.ends from None
             return self.ends
+
+
+class GoesOn(Thinker):
+    """An agent that swallows so many cancellations, and thinks on."""
+
+    def __init__(self, swallows: float = math.inf) -> None:
+        super().__init__()
+        self.stops = 0
+        self._swallows = swallows
+
+    async def was_stopped(self, times: int) -> None:
+        await self._asked.until(lambda: self.stops >= times, f"the agent to be cancelled {times} ×")
+
+    async def _think(self) -> None:
+        while not self._told.is_set():
+            try:
+                await self._told.wait()
+            except asyncio.CancelledError:
+                self.stops += 1
+                self._asked.happened()
+                if self.stops > self._swallows:
+                    raise
 
 
 class Desk:

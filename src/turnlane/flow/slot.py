@@ -23,10 +23,14 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.message import Message
 from turnlane.model.question import Answer
-from turnlane.model.turn import Asks, Exchange, GaveUp, Outcome, Released, Replied, Stage, Superseded, Turn
+from turnlane.model.turn import Asks, Exchange, GaveUp, Outcome, Released, Replied, RetryLater, Stage, Superseded, Turn
 
 RECONNECT_SECONDS = 0.5
 """How long to wait before a store that did not answer is asked again."""
+
+STOP_AGAIN_SECONDS = 15.0
+"""How long a run that was told to stop may take, before it is told again, and again. Told while it tidies up, an agent
+may be cut short in that; Claude Code takes eight seconds at most, until all of its tools are gone."""
 
 
 Done = Callable[[Lease, Outcome, Verdict], None]
@@ -69,6 +73,7 @@ class Slot:
         worker_id: Callable[[], Awaitable[str]],
         is_ours: Callable[[Lease], bool],
         on_lost: Callable[[str], None],
+        on_deaf: Callable[[Lease, float, str], None],
         streams: Streams,
         splitter: Splitter,
         tracer: Tracer | None = None,
@@ -82,6 +87,7 @@ class Slot:
         self._worker_id = worker_id
         self._is_ours = is_ours
         self._on_lost = on_lost
+        self._on_deaf = on_deaf
         self._streams = streams
         self._splitter = splitter
         self._stream: Stream | None = None
@@ -99,6 +105,11 @@ class Slot:
         self.is_steered = False
         """Whether what is said meanwhile may be handed into the present run, as its lane says now."""
         self._cancellations = 0
+        self._told_at = 0.0
+        """When the present run was told to stop, if it was."""
+        self._stop_again_at = 0.0
+        self._is_known_deaf = False
+        """The operator knows that the present run went on."""
         self._time_left: float | None = None
         """While the clock is stopped."""
         self._task: asyncio.Task[None] | None = None
@@ -204,17 +215,23 @@ class Slot:
     def give_back(self) -> None:
         """Stop the run, release its lease without blame, and take nothing more at all."""
         self._finishing = self._ending = True
-        if self._phase is RUNNING:
-            self._interrupted = Released()
-        if self._phase in (RUNNING, CLAIMING):
+        if self._phase is CLAIMING:
             self._cancel()
+        elif self.is_running:
+            self._interrupted = Released()
+            self._stop_the_run()
 
     def stop_if_late(self, now: float) -> None:
         """Asked now and then. One look at all slots is much cheaper than a timer for each run."""
-        if self._phase is RUNNING and now >= self._stop_at and self._interrupted is None:
-            assert self.lease is not None
+        if self._phase is not RUNNING:
+            return
+        assert self.lease is not None
+        if not self.is_running:
+            if now >= self._stop_again_at:
+                self._stop_again(self.lease, now)
+        elif now >= self._stop_at:
             self._interrupted = self._work.late(self.lease)
-            self._cancel()
+            self._stop_the_run()
 
     def stop_the_clock(self) -> None:
         self._time_left = self._stop_at - self._clock.monotonic()
@@ -228,17 +245,43 @@ class Slot:
             self._time_left = None
 
     def end(self, outcome: Outcome) -> None:
-        if self._phase is RUNNING and self._interrupted is None:
+        if self.is_running:
             self._interrupted = outcome
             if not self.is_seen and self._stream is not None:
                 self._stream.drop()  # else it might be seen yet, while the agent tidies up
-            self._cancel()
+            self._stop_the_run()
 
     def abandon(self) -> None:
         """The lease is lost: stop the run; whatever it would say is void."""
-        self._abandoned = True
-        if self._phase is RUNNING:
-            self._cancel()
+        was_running, self._abandoned = self.is_running, True
+        if was_running:
+            self._stop_the_run()
+
+    def _stop_the_run(self) -> None:
+        self._told_at, self._is_known_deaf = self._clock.monotonic(), False
+        self._stop_again_at = self._told_at + STOP_AGAIN_SECONDS
+        self._cancel()
+
+    def _stop_again(self, lease: Lease, now: float) -> None:
+        """It went on: whoever swallows a cancellation keeps the slot, and mostly the lane too, until it ends."""
+        self._stop_again_at = now + STOP_AGAIN_SECONDS
+        if not self._is_known_deaf:
+            self._is_known_deaf = True
+            self._on_deaf(lease, now - self._told_at, self._why_told())
+        self._cancel()
+
+    def _why_told(self) -> str:
+        match self._interrupted:
+            case None:
+                return "its lease was lost"
+            case Released():
+                return "its worker stops"
+            case RetryLater(cause=cause) | Superseded(cause=cause):
+                return cause
+            case Asks():
+                return "its turn waits for an answer, and starts again with it"
+            case _:
+                return "it was told to"
 
     def _cancel(self) -> None:
         assert self._task is not None
@@ -307,7 +350,7 @@ class Slot:
         # The answer to a claim may come late, after the worker had to start over under another id.
         if lease.attempt > 1:
             await self._streams.clean_up(lease)
-        outcome = await self._outcome(lease) if self._is_ours(lease) else None
+        outcome = await self._outcome(lease) if self._is_ours(lease) and not self._abandoned else None
         if self._stream is not None:
             await self._stream.end()
             self._stream = None

@@ -76,8 +76,7 @@ class Worker:
     ) -> None:
         self._backend, self._clock = backend, clock
         self._term_ms, self._machine, self._drain_seconds = term_ms, machine, drain_seconds
-        self._retention = retention or Retention()
-        self._emit = emit
+        self._retention, self._emit = retention or Retention(), emit
         self._trouble_since: float | None = None
         self._id: str | None = None
         self._former_id: str | None = None
@@ -105,6 +104,7 @@ class Worker:
             worker_id=self._current_id,
             is_ours=self._is_ours,
             on_lost=self._on_lost,
+            on_deaf=self._tell_of_the_deaf,
             streams=self._streams(channels),
             splitter=splitter,
             tracer=tracer,
@@ -212,6 +212,11 @@ class Worker:
 
     def _tell_of_a_failure(self, event: str, lease: Lease, cause: str) -> None:
         self._emit(Event(event, self._clock.now(), lease.key, {"turn": lease.number, "cause": cause}))
+
+    def _tell_of_the_deaf(self, lease: Lease, seconds: float, cause: str) -> None:
+        kind, lasted = lease.kind.name.lower(), round(seconds, 1)
+        facts: dict[str, Fact] = {"kind": kind, "number": lease.number, "seconds": lasted, "cause": cause}
+        self._emit(Event("stopping.failed", self._clock.now(), lease.key, facts))
 
     # Staying alive
 

@@ -47,6 +47,8 @@ EVENTS: Mapping[str, str] = {
     "turn.fenced": "A stale holder tried to write; nothing was changed. turn, epoch, worker",
     "deadletter.retried": "A dead letter's messages wait again, in these places, to be run anew. turn, first, last",
     "deadletter.dropped": "An operator dropped a dead letter; it is not kept any longer. turn",
+    "stopping.failed": "A run was told to stop so many seconds ago, and goes on; it is told again, this is said once a "
+    "run. kind, number, seconds, cause",
     "steering.failed": "The agent failed to take what was said meanwhile; it waits for the next turn. turn, cause",
     "preview.failed": "What there is of an answer could not be shown; the answer itself is not touched. turn, cause",
     "indication.failed": "That somebody is at work could not be shown; said once, until it works again. turn, cause",

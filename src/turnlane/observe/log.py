@@ -34,6 +34,7 @@ WARNINGS = frozenset(
         "turn.retried",
         "turn.lost",
         "turn.fenced",
+        "stopping.failed",
         "delivery.retried",
         "delivery.lost",
         "delivery.fenced",

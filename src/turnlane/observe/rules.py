@@ -147,7 +147,8 @@ RULES: tuple[Rule, ...] = (
         Level(Series("turnlane_oldest_lock_seconds")),
         "lock_held",
         "a lease is held for {value} (longer than {threshold})",
-        "`turnlane lanes --state running` names the conversation; `turnlane stop` ends its turn",
+        "`turnlane lanes --state running` names the conversation; `turnlane stop` ends its turn, and if the log says "
+        "stopping.failed of it, only the end of its process does",
         unit="seconds",
     ),
     Rule(

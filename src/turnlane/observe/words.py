@@ -35,6 +35,7 @@ PHRASES: Mapping[str, str] = {
     "question.answered": "question {number} of turn {turn} is closed · answered by {by}",
     "deadletter.retried": "the dead letter of turn {turn} waits again, as messages {first} to {last}",
     "deadletter.dropped": "the dead letter of turn {turn} dropped by an operator",
+    "stopping.failed": "{kind} {number} was told to stop {seconds} s ago and goes on; it is told again · {cause}",
     "steering.failed": "turn {turn} could not be told what was said meanwhile; it waits for the next · {cause}",
     "preview.failed": "what there is of turn {turn} could not be shown; its answer is not touched · {cause}",
     "indication.failed": "that somebody works on turn {turn} could not be shown · {cause}",
