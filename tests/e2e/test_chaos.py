@@ -16,12 +16,32 @@ from turnlane import Bot, Terminal
 
 bot = Bot(Terminal(), backend="sqlite:///own.db")
 leaves = Bot(Terminal(), backend="sqlite:///own.db")
+swallows = Bot(Terminal(), backend="sqlite:///own.db")
+deaf = Bot(Terminal(), backend="sqlite:///own.db")
 
 
 @bot.reply
 async def answer(turn):
     await asyncio.sleep(0.05)
     return f"You said: {turn.text}"
+
+
+@swallows.reply
+async def swallow(turn):
+    try:
+        await asyncio.sleep(0.3)
+    except asyncio.CancelledError:
+        pass
+    return "I was not stopped"
+
+
+@deaf.reply
+async def hear_nothing(turn):
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            continue
 
 
 @leaves.reply
@@ -48,6 +68,20 @@ async def test_a_good_bot_keeps_every_promise_while_its_processes_are_killed_and
     assert report.happened["processes killed (SIGKILL)"]
     assert report.happened["processes frozen past the lease (SIGSTOP)"]
     assert not (shop / "own.db").exists()
+
+
+async def test_a_bot_that_swallows_its_cancellation_is_seen(shop: Path) -> None:
+    """A process that is killed or frozen tells nobody to stop: so processes are stopped, and so are conversations."""
+    report = await torture("tortured_shop:swallows", Plan(seconds=6, processes=2))
+    assert {finding.promise for finding in report.broken} == {"stops when it is told to"}, str(report)
+    assert report.happened["conversations stopped by an operator"]
+
+
+@pytest.mark.slow
+async def test_a_bot_that_never_stops_is_seen_and_killed(shop: Path) -> None:
+    report = await torture("tortured_shop:deaf", Plan(seconds=4, processes=1, conversations=2, patience=6))
+    assert "stops when it is told to" in {finding.promise for finding in report.broken}, str(report)
+    assert "and still ran after 15 s" in str(report)
 
 
 async def test_a_bot_that_ends_its_process_is_seen(shop: Path) -> None:

@@ -70,7 +70,7 @@ class Lasting(click.ParamType[Duration]):
     type=click.IntRange(0, 64),
     default=3,
     show_default=True,
-    help="With --bot: how many there are to be killed and frozen. 0: only workers inside this one are cut off.",
+    help="With --bot: how many there are to be killed, frozen and stopped. 0: only workers inside are cut off.",
 )
 @click.option("--say", multiple=True, metavar="TEXT", help="With --bot: what people say. May be given several times.")
 @storms
@@ -96,8 +96,9 @@ def command(
 
     Every history is decided by its seed and checked after every step. Exits with 1 if one broke a promise.
 
-    With --bot it is a bot of your own that is tried: processes of it share a throwaway file, and are killed and frozen
-    while people write. Its own store is not opened and a witness stands in for its channels; its agents run for real.
+    With --bot it is a bot of your own that is tried: processes of it share a throwaway file, and are killed, frozen
+    and stopped while people write. Its own store is not opened and a witness stands in for its channels; its agents run
+    for real.
 
     With --live customers storm a real instance, so that there is something to see: one of its own on a throwaway file,
     which is judged in the end, or with --url one that runs.

@@ -1,4 +1,4 @@
-"""Real processes of a bot on one throwaway file, killed and frozen past their leases while people write."""
+"""Real processes of a bot on one throwaway file, killed, frozen past their leases and stopped while people write."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
 
-from turnlane.errors import InvalidInput
+from turnlane.app import Bot
+from turnlane.errors import BackendUnavailable, InvalidInput
 from turnlane.event_loop import happens
+from turnlane.model.lane import Kind
+from turnlane.model.view import LaneView
 from turnlane.testing.chaos.judge import Fault, judge
 from turnlane.testing.chaos.people import People, Plan
 from turnlane.testing.chaos.rehearsal import load_bot, rehearsed, seen_in
@@ -24,6 +28,8 @@ from turnlane.testing.processes import Turnlane
 CHILD = (sys.executable, "-m", "turnlane.testing.chaos.child")
 LAST_WORDS = 5
 START_SECONDS_MAX = 120.0
+END_SECONDS_MAX = 15.0
+"""How long a process may take to end once it is told to do so at once. Agents may take a few seconds to tidy up."""
 
 
 async def torture(name: str, plan: Plan, *, replay: str = "the same plan") -> Report:
@@ -43,7 +49,7 @@ class _Fleet:
         self.folder = folder
         self.happened: Counter[str] = Counter()
         self.faults: list[Fault] = []
-        self.ended_by_themselves: list[Finding] = []
+        self.broken: list[Finding] = []
         self.calm = asyncio.Event()
 
     async def run(self, replay: str) -> Report:
@@ -60,7 +66,7 @@ class _Fleet:
                 if not process.is_running:
                     raise InvalidInput(f"a process of the bot ended before it began to work:\n{process.last_words}")
             people = People(receiver, self.plan)
-            await self._live(people, fleet)
+            await self._live(people, fleet, receiver)
             for place, process in enumerate(fleet, start=1):
                 await self._end(process, place)
         return self._report(people, replay)
@@ -71,8 +77,9 @@ class _Fleet:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(each).resolve()) for each in sys.path)}
         return Turnlane(*arguments, folder=Path.cwd(), command=CHILD, environment=environment)
 
-    async def _live(self, people: People, fleet: list[Turnlane]) -> None:
+    async def _live(self, people: People, fleet: list[Turnlane], receiver: Bot) -> None:
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._operate(receiver))
             for place, process in enumerate(fleet, start=1):
                 group.create_task(self._trouble(process, place))
             await people.write()
@@ -92,35 +99,65 @@ class _Fleet:
             self.faults.append((place, time.monotonic()))
             if not process.is_running:
                 self._note_end(process, place)
-            elif chance.random() < 0.5:
-                self.happened["processes killed (SIGKILL)"] += 1
-                process.kill()
-                await process.ended()
+                await process.start()
             else:
-                await self._freeze(process, chance)
-                continue
-            await process.start()
+                await chance.choice((self._kill, self._freeze, self._stop))(process, place, chance)
 
-    async def _freeze(self, process: Turnlane, chance: Random) -> None:
+    async def _kill(self, process: Turnlane, place: int, chance: Random) -> None:
+        self.happened["processes killed (SIGKILL)"] += 1
+        process.kill()
+        await process.ended()
+        await process.start()
+
+    async def _stop(self, process: Turnlane, place: int, chance: Random) -> None:
+        """In the middle of its runs: whoever is frozen or killed is never told anything."""
+        self.happened["processes stopped at once (SIGTERM, twice)"] += 1
+        await self._end(process, place)
+        await process.start()
+
+    async def _freeze(self, process: Turnlane, place: int, chance: Random) -> None:
         self.happened["processes frozen past the lease (SIGSTOP)"] += 1
         process.freeze()
         # waits: longer than the lease, even if the torture ends meanwhile; that is the fault
         await asyncio.sleep(self.plan.lease * chance.uniform(1.2, 3))
         process.thaw()
 
+    async def _operate(self, receiver: Bot) -> None:
+        """Somebody stops a conversation in which a turn runs: that reaches the run through the store."""
+        chance = Random(f"{self.plan.seed}/operator")
+        while not self.calm.is_set():
+            await self._pause(chance.uniform(0.5, 2))
+            with suppress(BackendUnavailable):  # nothing was stopped, then; the next time
+                running = await receiver.backend.lanes(kind=Kind.TURN, state="running")
+                if running and not self.calm.is_set() and await receiver.backend.stop(_any(running, chance)):
+                    self.happened["conversations stopped by an operator"] += 1
+
     async def _pause(self, seconds: float) -> None:
         await happens(self.calm, within=seconds)
 
     async def _end(self, process: Turnlane, place: int) -> None:
+        """Told twice, so that its runs are stopped and not waited for."""
         await _joined(process)
         if process.is_running:
             process.terminate()
-        if await process.ended() != 0:
+            with suppress(AssertionError):  # it has ended meanwhile
+                await process.said("server.draining", within=END_SECONDS_MAX)
+        if process.is_running:
+            process.terminate()
+        try:
+            code = await process.ended(within=END_SECONDS_MAX)
+        except AssertionError:
+            words = f"process {place} was told to stop at once, and still ran after {END_SECONDS_MAX:g} s"
+            self.broken.append(Finding("stops when it is told to", f"{words}; let CancelledError pass"))
+            process.kill()
+            await process.ended()
+            return
+        if code != 0:
             self._note_end(process, place)
 
     def _note_end(self, process: Turnlane, place: int) -> None:
         words = "\n  ".join([f"process {place} ended, and nobody had told it to:", *process.printed[-LAST_WORDS:]])
-        self.ended_by_themselves.append(Finding("does not end its process", words))
+        self.broken.append(Finding("does not end its process", words))
 
     def _report(self, people: People, replay: str) -> Report:
         plan = self.plan
@@ -132,8 +169,12 @@ class _Fleet:
             replay=replay,
             happened=self.happened,
             faults=self.faults,
-            found=self.ended_by_themselves,
+            found=self.broken,
         )
+
+
+def _any(lanes: Sequence[LaneView], chance: Random) -> str:
+    return chance.choice([lane.conversation for lane in lanes])
 
 
 async def _joined(process: Turnlane) -> None:

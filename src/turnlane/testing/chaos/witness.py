@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from random import Random
@@ -82,7 +82,7 @@ class WatchedAgent:
         task = asyncio.create_task(self._respond(turn))
         told_at = None
         try:
-            told_at = await _ended(task)
+            told_at = await _ended(task, lambda: self._log.note("told", run=run))
         finally:
             self._log.note("ran", run=run, **_how(task, told_at))
         reply = task.result()
@@ -104,7 +104,7 @@ class WatchedAgent:
             self._stalls = None
 
 
-async def _ended(task: asyncio.Task[Any]) -> float | None:
+async def _ended(task: asyncio.Task[Any], on_told: Callable[[], None]) -> float | None:
     """Wait for the end, and pass on that it is to stop. Returns when it was told so, if it was."""
     told_at = None
     while not task.done():
@@ -114,7 +114,9 @@ async def _ended(task: asyncio.Task[Any]) -> float | None:
             if not task.cancel() and told_at is None:
                 # It ended at this very moment, before it could be told. As without a witness, its answer is void.
                 raise
-            told_at = told_at or time.monotonic()
+            if told_at is None:
+                told_at = time.monotonic()
+                on_told()
     return told_at
 
 
