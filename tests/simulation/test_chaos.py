@@ -17,7 +17,7 @@ from turnlane.errors import InvalidInput
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.policy import OnAsk, OnBusy
 from turnlane.settings import load
-from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos
+from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos, judge
 from turnlane.testing.mutants import MUTANTS, planted
 
 THINKS_SECONDS = 0.15
@@ -178,6 +178,28 @@ async def test_an_agent_that_hangs_is_seen() -> None:
 
     report = await broken(bot_of(hangs), messages=10, patience=1)
     assert promises(report) == {"answers in time"}
+
+
+async def test_an_agent_that_hung_until_its_worker_was_lost_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine loses leases, and with them runs that would never have ended: that all is answered is luck."""
+    monkeypatch.setattr(judge, "HUNG_SECONDS_MIN", 0.5)
+    monkeypatch.setattr(judge, "HUNG_TIMES_SLOWEST", 0)
+    was_busy = False
+
+    async def hangs_until_it_was_busy(turn: Turn) -> str:
+        nonlocal was_busy
+        if turn.conversation.endswith("person-0") and not was_busy:
+            await asyncio.Event().wait()
+        if turn.conversation.endswith("person-1") and not was_busy:
+            await asyncio.sleep(1)  # waits: until the faults are over and the other has hung for a while
+            was_busy = True
+            time.sleep(1)  # noqa: ASYNC251 # waits: to block the loop; that loses the lease
+        return "done"
+
+    report = await broken(bot_of(hangs_until_it_was_busy), messages=6, conversations=2, processes=1, patience=20)
+    assert promises(report) == {"answers in time"}
+    assert "person-0: turn 1 hung for" in str(report)
+    assert "were not answered" not in str(report)
 
 
 class Twice:

@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from turnlane.testing.chaos.judge import Conversation, Evidence, Outgoing, Row, Run, Taken
+from turnlane.testing.chaos.judge import (
+    Conversation,
+    Evidence,
+    Outgoing,
+    Row,
+    Run,
+    Taken,
+    _find_who_hung,
+    _find_who_went_on,
+)
 from turnlane.testing.chaos.report import PROMISES
 
 KEY = "shop/person-1"
@@ -84,6 +93,7 @@ def test_what_was_refused_superseded_or_given_up_has_its_outcome() -> None:
         ("answers in time", replace(KEPT, turns=KEPT.turns[:1])),
         ("answers in time", replace(KEPT, turns=KEPT.turns[:1], runs=KEPT.runs[:1], agents_busy=True)),
         ("stops when it is told to", replace(KEPT, runs=[*KEPT.runs, run(2, 2, 2, 9, how="went on")])),
+        ("answers in time", replace(KEPT, runs=[*KEPT.runs, replace(run(2, 2, 2, 30, how="stopped"), hung=28.0)])),
         ("keeps conversations apart", replace(KEPT, runs=[*KEPT.runs, run(3, 9, 7, 8, text="as ref-2-1 said")])),
         ("sends what it is handed, once", replace(KEPT, taken=[*KEPT.taken, taken(2, "c")])),
         ("sends what it is handed, once", replace(KEPT, taken=KEPT.taken[:2], own_channels=True)),
@@ -92,6 +102,45 @@ def test_what_was_refused_superseded_or_given_up_has_its_outcome() -> None:
 def test_the_judge_sees_a_broken_promise(promise: str, conversation: Conversation) -> None:
     assert promise in broken(conversation)
     assert broken(conversation) <= set(PROMISES)
+
+
+def test_who_was_told_to_stop_and_was_killed_long_after_went_on() -> None:
+    tidy, deaf, alive = (replace(run(1, 1, 0, None, how=""), by=by, told=10.0) for by in (1, 2, 3))
+    _find_who_went_on([tidy, deaf, alive], 40.0, [(1, 5.0), (1, 12.0), (2, 9.0), (2, 17.0)])
+    assert [(each.how, each.seconds) for each in (tidy, deaf, alive)] == [
+        ("", 0.0),
+        ("went on", 7.0),
+        ("went on", 30.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ended", "facts", "stalled", "hung"),
+    [
+        (39.0, [["turn.lost", KEY, 2, 1, 2, "w"]], 0, 37.0),
+        (39.0, [["turn.released", KEY, 2, 1, 2, "w"]], 30, 7.0),
+        (None, [["turn.lost", KEY, 2, 1, 2, "w"]], 0, 18.0),
+        (39.0, [["turn.lost", KEY, 2, 1, 2, "w"]], 34, 0.0),
+        (6.0, [["turn.lost", KEY, 2, 1, 2, "w"]], 0, 0.0),
+        (39.0, [["turn.retried", KEY, 2, 1, 2, "w", "turn_deadline", 3]], 0, 0.0),
+        (39.0, [["question.asked", KEY, 2, 1, "d", 3], ["turn.lost", KEY, 2, 1, 2, "w"]], 0, 0.0),
+    ],
+    ids=["lost", "released", "killed", "frozen", "short", "deadline", "asks"],
+)
+def test_who_ran_until_its_worker_was_lost_by_chance_hung(
+    ended: float | None, facts: Sequence[Sequence[object]], stalled: float, hung: float
+) -> None:
+    """Nothing but luck, or a fault, ended it: an answer came from another run."""
+    suspect = replace(run(2, 2, 2, ended, how="stopped"), by=3)
+    stall = {"what": "stalled", "by": 3, "began": 3.0, "seconds": stalled, "at": 3.0 + stalled}
+    _find_who_hung([run(1, 1, 0, 0.2), suspect], facts, [stall], [(3, 20.0)] if ended is None else [])
+    assert suspect.hung == hung
+
+
+def test_nobody_is_said_to_hang_where_answers_take_long() -> None:
+    suspect = run(2, 2, 2, 39, how="stopped")
+    _find_who_hung([run(1, 1, 0, 4), suspect], [["turn.lost", KEY, 2, 1, 2, "w"]], [], [])
+    assert suspect.hung == 0.0
 
 
 def evidence(*conversations: Conversation, causes: Sequence[str]) -> Evidence:

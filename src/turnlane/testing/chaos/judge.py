@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from collections import Counter, defaultdict
@@ -16,10 +17,13 @@ from typing import Any
 from turnlane.testing.chaos.people import People
 from turnlane.testing.chaos.rehearsal import seen_in, store_in
 from turnlane.testing.chaos.report import Finding, Report
-from turnlane.testing.chaos.witness import read
+from turnlane.testing.chaos.witness import STOP_SECONDS_MAX, read
 
 CAUSES_SHOWN = 3
 STALL_SECONDS_MAX = 0.3
+HUNG_SECONDS_MIN = 5.0
+HUNG_TIMES_SLOWEST = 10
+"""A run that took so many times as long as the slowest answer would not have answered."""
 
 Fault = tuple[int, float]
 """Whom it hit, and when."""
@@ -42,6 +46,10 @@ class Run:
     cause: str = ""
     seconds: float = 0.0
     """How long it went on after it was told to stop."""
+    told: float | None = None
+    """When it was told to stop."""
+    hung: float = 0.0
+    """How long it did nothing, until its worker was lost or stopped. 0: it did not."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +226,12 @@ class Conversation:
     def _unanswered(self) -> Iterator[str]:
         if self._waiting and self._was_tried:
             yield f"{self._left_waiting}, although the agent ran"
+        for run in self.runs:
+            if run.hung:
+                yield (
+                    f"turn {run.turn} hung for {run.hung:.1f} s, and only that its worker was lost or stopped ended "
+                    "it; give whatever it waits for a timeout"
+                )
 
     def _went_on(self) -> Iterator[str]:
         for run in self.runs:
@@ -341,6 +355,7 @@ def judge(
 def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[Fault]) -> Evidence:
     lines = read(seen_in(folder))
     runs, taken = _seen(lines)
+    _find_who_went_on(runs, people.left_at, faults)
     agents_busy = any(_runs_at(people.left_at, run, faults) for run in runs)
     with closing(sqlite3.connect(f"{store_in(folder).resolve().as_uri()}?mode=ro", uri=True)) as connection:
         conversations = [
@@ -357,8 +372,9 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
             )
             for key, ids in people.said.items()
         ]
-        journal: list[tuple[str]] = connection.execute("SELECT facts FROM journal").fetchall()
-    facts = Counter(name for (row,) in journal for name, *_ in json.loads(row))
+        journal = [fact for (row,) in connection.execute("SELECT facts FROM journal") for fact in json.loads(row)]
+    _find_who_hung([run for run in runs if run.ended is None or run.ended <= people.left_at], journal, lines, faults)
+    facts = Counter(name for name, *_ in journal)
     dead = [(each.key, row.cause or "") for each in conversations for row in each.turns if row.outcome == "dead_letter"]
     failed = sum(each.state == "failed" for conversation in conversations for each in conversation.outbox)
     previews = sum(line["what"] == "shown" for line in lines)
@@ -378,6 +394,45 @@ def _slowest_recovery(runs: Sequence[Run], faults: Sequence[Fault]) -> str:
 
 def _runs_at(moment: float, run: Run, faults: Sequence[Fault]) -> bool:
     return run.began <= moment and (run.ended > moment if run.ended is not None else not _hits(run, faults))
+
+
+def _find_who_went_on(runs: Sequence[Run], left_at: float, faults: Sequence[Fault]) -> None:
+    """Of those that never ended: until they were killed with their process, or all was over."""
+    for run in runs:
+        if run.told is not None and run.ended is None:
+            over = min((at for at in _hits(run, faults) if at >= run.told), default=left_at)
+            if over - run.told > STOP_SECONDS_MAX:
+                run.how, run.seconds = "went on", over - run.told
+
+
+def _find_who_hung(
+    runs: Sequence[Run],
+    journal: Sequence[Sequence[Any]],
+    lines: Sequence[Mapping[str, Any]],
+    faults: Sequence[Fault],
+) -> None:
+    """Of those that did not end by themselves, nor by a decision: by luck another run of the turn answered."""
+    answered = [run.ended - run.began for run in runs if run.how == "answered" and run.ended is not None]
+    too_long = max(HUNG_SECONDS_MIN, HUNG_TIMES_SLOWEST * max(answered, default=math.inf))
+    cut = {(key, turn, epoch) for name, key, turn, _, epoch, *_ in _of(journal, "turn.lost", "turn.released")}
+    asked = {(key, turn) for name, key, turn, *_ in _of(journal, "question.asked")}
+    for run in runs:
+        if (run.conversation, run.turn, run.epoch) in cut and (run.conversation, run.turn) not in asked:
+            ended = min(_hits(run, faults), default=run.began) if run.ended is None else run.ended
+            lasted = ended - run.began - _stalled(run.by, lines, began=run.began, ended=ended)
+            run.hung = lasted if lasted > too_long else 0.0
+
+
+def _of(journal: Sequence[Sequence[Any]], *names: str) -> Iterator[Sequence[Any]]:
+    return (fact for fact in journal if fact[0] in names)
+
+
+def _stalled(by: int, lines: Sequence[Mapping[str, Any]], *, began: float, ended: float) -> float:
+    """For how much of this time nothing could run in that process, or it was frozen."""
+    stalls: list[tuple[float, float]] = [
+        (line["began"], line["at"]) for line in lines if line["what"] == "stalled" and line["by"] == by
+    ]
+    return sum(max(0.0, min(ended, over) - max(began, since)) for since, over in stalls)
 
 
 def _hits(run: Run, faults: Sequence[Fault]) -> list[float]:
@@ -414,6 +469,8 @@ def _seen(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Run], list[Taken]]:
         match line:
             case {"what": "run", "run": run, "conversation": key, "turn": turn, "epoch": epoch, "by": by, "at": at}:
                 runs[run] = Run(key, turn, epoch, by, at)
+            case {"what": "told", "run": run, "at": at}:
+                runs[run].told = at
             case {"what": "ran", "run": run, "at": at}:
                 runs[run].ended = at
                 for name in ("how", "parts", "session", "cause", "seconds"):
