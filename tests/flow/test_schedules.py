@@ -57,6 +57,23 @@ async def test_what_is_due_while_a_turn_runs_does_not_end_it(
     assert agent.cancelled == []
 
 
+async def test_what_is_due_while_a_turn_runs_is_not_refused_like_what_somebody_says(
+    world: World, clock: VirtualClock
+) -> None:
+    """The person would be told that "this one was not taken", and has said nothing."""
+    agent, policy = Thinker(), replace(AT_ONCE, on_busy="reject")
+    await world.backend.schedule(PULSE, policy)
+    async with world.working(agent):
+        await world.say("alice", "tea", policy=policy)
+        await agent.asked(1)
+        clock.advance(60_000)
+        await world.facts.seen("schedule.fired")
+        agent.go()
+        assert await world.desk.has(2) == ["re: tea", "re: still there?"]
+        await world.settled()
+    assert len(world.desk.sent) == 2
+
+
 async def test_a_lost_workers_tick_is_taken_over(world: World, clock: VirtualClock) -> None:
     """D5: when the leader dies, another takes over within the time limit."""
     await world.backend.schedule(PULSE, AT_ONCE)

@@ -93,6 +93,10 @@ class Scheduling(Steering):
         return "fired"
 
     def _say_on_time(self, lane: Lane, schedule: Schedule, at: int) -> Acceptance:
+        turns = self._rows.lane(TURN, schedule.conversation)
+        if turns is not None and turns.late_seq is not None:
+            # What stands behind those who came late would be refused with them.
+            self._refuse_late(turns)
         acceptance = self._accept(schedule.message(at), lane.policy, None)
         turns = self._rows.lane(TURN, schedule.conversation)
         if acceptance.verdict == "accepted" and turns is not None and turns.has_open_batch:

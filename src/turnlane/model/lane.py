@@ -306,7 +306,9 @@ class Lane:
         return place
 
     def wait_for_the_turn(self) -> None:
-        """What came last is nothing that somebody says to the turn that is open, so it changes nothing for that."""
+        """What came last is nothing that somebody says to the turn that is open: it changes nothing for that, nor is it
+        refused. (Who came late before it has been refused by now.)"""
+        self.late_seq = None
         self.rare = replace(self.rare, unsaid=self.next_seq)
 
     def behave(self, on_busy: OnBusy | None) -> None:

@@ -2665,6 +2665,24 @@ class BackendConformance:
         [after] = await backend.schedules()
         assert (after.next_at, after.state) == (before.next_at, "waiting")
 
+    async def test_what_is_due_while_a_turn_runs_is_not_refused_for_coming_late(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """Nobody said it, so nobody is told to say it again. Those who came late before and after it are refused."""
+        worker, policy = await joined(backend, clock), replace(AT_ONCE, on_busy="reject")
+        await backend.schedule(EACH_HOUR, policy)
+        await accept(backend, arrival("m-1", policy=policy))
+        running = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2", policy=policy))
+        assert await backend.fire("hourly", clock.now()) == Acceptance("accepted", 3)
+        await accept(backend, arrival("m-3", policy=policy))
+        assert await backend.refuse_late(running) == 1
+        await backend.commit(running, answer())
+        assert [message.role for message in (await claim_one(backend, worker)).messages] == ["schedule"]
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert dict(story.outcomes) == {2: "refused", 4: "refused"}
+
     async def test_a_removed_schedule_fires_no_more_and_fences_its_holder(
         self, backend: Backend, clock: Clock, pass_time: PassTime
     ) -> None:

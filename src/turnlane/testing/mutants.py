@@ -321,6 +321,13 @@ MUTANTS = (
     ),
     Mutant("who came late waits", f"{LANE}.note_late", "self.late_seq = self.next_seq", "pass"),
     Mutant("who came in time is refused", f"{LANE}.refuse_late", "if place >= self.late_seq", "if True"),
+    Mutant("a prompt is refused for coming late", f"{LANE}.wait_for_the_turn", "self.late_seq = None", "pass"),
+    Mutant(
+        "who came late stays for a prompt that came later",
+        f"{TRANSACTION}._say_on_time",
+        "self._refuse_late(turns)",
+        "pass",
+    ),
     Mutant("a refusal is not said", f"{TRANSACTION}._refuse", "self._say(lane.key, why, last, policy)", "pass"),
     Mutant("every refusal is said", f"{TRANSACTION}._refuse", '!= "refused"', '!= "nothing"'),
     Mutant("what is aside fills a batch", f"{LANE}.waiting", "if self.aside else 0", "if False else 0"),

@@ -270,7 +270,7 @@ class Account:
     def judge_lateness(self, message: Message) -> None:
         if self.policy.on_busy != "reject":
             self.late = []
-        elif self.batch is not None:
+        elif self.batch is not None and message.role != "schedule":
             self.late.append(message)
 
     def wait_again(self, now: int) -> None:
@@ -1383,6 +1383,8 @@ class Oracle:
         channel = schedule.conversation.partition("/")[0]
         said = (schedule.conversation, lane.key, schedule.prompt)
         message = Message(channel, id_, *said, sent_at=at, role="schedule")
+        if (Kind.TURN, schedule.conversation) in self.accounts:
+            self._refuse_the_late(self.accounts[Kind.TURN, schedule.conversation], now)
         acceptance = self._accept(Arrival(message, lane.policy), now)
         if acceptance.verdict != "duplicate":
             self.fired_at[lane.key] = now
