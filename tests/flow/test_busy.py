@@ -14,7 +14,7 @@ from turnlane.flow.attend import ATTEND_SECONDS
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Message
 from turnlane.model.notice import BUSY, DROPPED, FULL
-from turnlane.model.policy import Policy
+from turnlane.model.policy import OnBusy, Policy
 from turnlane.model.turn import Reply, Turn
 from turnlane.testing.doubles import VirtualClock
 
@@ -335,6 +335,36 @@ async def test_a_reply_function_takes_what_was_said_meanwhile_when_it_asks_for_m
     assert story.deliveries[0].in_reply_to == ("m-1", "m-2", "m-3")
 
 
+@pytest.mark.parametrize("later", ["steer", "collect"])
+async def test_what_was_handed_into_a_turn_is_not_dropped_for_what_is_said_later(world: World, later: OnBusy) -> None:
+    """A message has one outcome: it is answered or dropped, whatever the policy is by then."""
+    dropping = replace(STEER, max_pending=2, on_full="drop_oldest")
+    begun, has_more, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        begun.set()
+        while not (more := await turn.more()):  # noqa: ASYNC110 - an agent can only ask again
+            await asyncio.sleep(0)
+        has_more.set()
+        await may_end.wait()
+        return f"{turn.text} + {[message.text for message in more]}"
+
+    async with world.working(answer):
+        await world.say("alice", "one", policy=dropping)
+        await begun.wait()
+        await world.say("alice", "two", policy=dropping)
+        await has_more.wait()
+        await world.say("alice", "three", policy=replace(dropping, on_busy=later))
+        assert await world.desk.has(1) == [FULL]
+        may_end.set()
+        assert await world.desk.has(2) == [FULL, "one + ['two']"]
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert dict(story.outcomes) == {3: "dropped"}
+    assert story.deliveries[1].in_reply_to == ("m-1", "m-2")
+
+
 async def test_there_is_no_more_for_a_turn_that_is_not_steered(world: World) -> None:
     begun, may_look = asyncio.Event(), asyncio.Event()
 
@@ -421,6 +451,6 @@ async def test_what_is_dropped_as_it_comes_is_not_passed_over_in_silence(world: 
         await world.say("alice", "one", policy=dropping)
         await agent.asked(1)
         await world.say("alice", "this is important", policy=dropping)
-        assert await world.desk.has(1) == [DROPPED]
+        assert await world.desk.has(1) == [FULL]
         agent.go()
-        assert await world.desk.has(2) == [DROPPED, "re: one"]
+        assert await world.desk.has(2) == [FULL, "re: one"]

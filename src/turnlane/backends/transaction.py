@@ -275,13 +275,18 @@ class Transaction(Scheduling, TakingOver, Asking):
 
     def _drop_oldest(self, lane: Lane, policy: Policy) -> None:
         oldest, *rest = islice(lane.waiting_places, 2)
-        first_at = self._rows.messages_at(lane, rest)[0].accepted_at if rest else None
+        if rest and lane.may_have_handed_in:
+            # What is in the agent's hands is answered with the turn. Only the newcomer cannot be there.
+            oldest, first_at = lane.next_seq, lane.first_at
+        else:
+            first_at = self._rows.messages_at(lane, rest)[0].accepted_at if rest else None
         self._rows.settle_messages(lane, oldest, oldest, "dropped")
         lane.drop(oldest, first_at)
         self._note("message.dropped", lane.key, oldest, lane.pending)
         # One notice for all that are dropped in a row.
         if self._rows.message_outcome(lane, oldest - 1) != "dropped":
-            self._give_notice(dropped_id(lane.key, oldest), lane.key, DROPPED, policy)
+            why = FULL if oldest == lane.next_seq else DROPPED
+            self._give_notice(dropped_id(lane.key, oldest), lane.key, why, policy)
 
     # Claim
 

@@ -78,6 +78,8 @@ class Rare:
     unsaid: int = 0
     """The last message that came while a turn was open and that nobody said to that turn: an operator brought it back,
     or a schedule was due."""
+    steered: int = 0
+    """The last lease whose run could be told what was said meanwhile, until the policy changed under it."""
 
 
 NOTHING_RARE = Rare()
@@ -172,6 +174,13 @@ class Lane:
         return self.owner is not None and self.claim_seq == self.done_seq
 
     @property
+    def may_have_handed_in(self) -> bool:
+        """Whether what waits may be in the hands of the run already. The store hears of that only with its end."""
+        if self.owner is None or self.claim_seq == self.done_seq:
+            return False
+        return self.policy.on_busy == "steer" or self.rare.steered == self.epoch
+
+    @property
     def runs_at(self) -> int | None:
         """When the next run may start: of the open batch if there is one, else of what gathers."""
         return self.retry_at if self.claim_seq > self.done_seq else self.ready_at
@@ -228,7 +237,7 @@ class Lane:
         """One more message (or delivery) waits. Returns its sequence number."""
         if policy is not self.policy:
             self._keep_who_runs()
-            self.policy = policy
+            self._follow(policy)
         self.next_seq += 1
         first = self.first_at
         if first is None:
@@ -264,6 +273,11 @@ class Lane:
             self.next_seq += 1
             self.first_at = self.ready_at = at
         self._rearm(now)
+
+    def _follow(self, policy: Policy) -> None:
+        if self.policy.on_busy == "steer" and policy.on_busy != "steer" and self.owner is not None:
+            self.rare = replace(self.rare, steered=self.epoch)
+        self.policy = policy
 
     def speaks(self, user: str) -> None:
         """The next turn counts as theirs."""
@@ -314,7 +328,7 @@ class Lane:
     def behave(self, on_busy: OnBusy | None) -> None:
         """Treat what comes while a turn runs in this way, whatever the route says; None: as the route says."""
         route = self.rare.on_busy_of_route or self.policy.on_busy
-        self.policy = replace(self.policy, on_busy=on_busy or route)
+        self._follow(replace(self.policy, on_busy=on_busy or route))
         self.rare = replace(self.rare, on_busy=on_busy, on_busy_of_route=route if on_busy else None)
         if self.policy.on_busy != "reject":
             self.late_seq = None

@@ -31,8 +31,9 @@ from turnlane.model.lane import Kind
 from turnlane.model.lease import Lease
 from turnlane.model.limits import Limits, Pauses
 from turnlane.model.message import Attachment, Message, channel_of
+from turnlane.model.notice import DROPPED, FULL
 from turnlane.model.person import Person
-from turnlane.model.policy import LATER, NORMAL, URGENT, Policy
+from turnlane.model.policy import LATER, NORMAL, URGENT, OnBusy, Policy
 from turnlane.model.question import TIMED_OUT, Answer, Question
 from turnlane.model.schedule import Missed, Schedule
 from turnlane.model.turn import (
@@ -916,6 +917,29 @@ class BackendConformance:
         assert (second.number, origin_ids(second)) == (2, ["m-3"])
         [delivery] = await backend.deliveries(ALICE)
         assert delivery.in_reply_to == ("m-1", "m-2")
+
+    @pytest.mark.parametrize("later", ["steer", "collect"])
+    async def test_what_may_have_been_handed_into_a_turn_is_not_dropped(
+        self, backend: Backend, clock: Clock, later: OnBusy
+    ) -> None:
+        """It would be dropped and answered. Once nobody runs the turn, nobody has it, and the oldest goes again."""
+        policy = replace(AT_ONCE, on_busy="steer", on_full="drop_oldest", max_pending=2)
+        afterwards, worker = replace(policy, on_busy=later), await joined(backend, clock)
+        await accept(backend, arrival("m-1", policy=policy))
+        lease = await claim_one(backend, worker)
+        await accept(backend, arrival("m-2", policy=policy))
+        await accept(backend, arrival("m-3", policy=afterwards))
+        await accept(backend, arrival("m-4", policy=afterwards))
+        assert [message.origin_id for message in await backend.waiting(ALICE)] == ["m-2"]
+        await backend.commit(lease, Released())
+        await accept(backend, arrival("m-5", policy=afterwards))
+        assert [message.origin_id for message in await backend.waiting(ALICE)] == ["m-5"]
+        await backend.commit(await claim_one(backend, worker), Replied(Reply("one and five"), through=5))
+        story = await backend.story(ALICE)
+        assert story is not None
+        assert dict(story.outcomes) == dict.fromkeys([2, 3, 4], "dropped")
+        # One for the newcomers, as they were dropped in a row, and one for what waited.
+        assert [each.text for each in story.deliveries] == [FULL, DROPPED, "one and five"]
 
     async def test_an_interrupted_turn_leaves_nothing_outside(
         self, backend: Backend, clock: Clock, pass_time: PassTime

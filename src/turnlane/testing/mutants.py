@@ -306,6 +306,9 @@ MUTANTS = (
         "pass",
     ),
     Mutant("what was dropped runs all the same", f"{LANE}.drop", "self._set_aside(place, place)", "pass"),
+    Mutant("what was handed in is dropped", f"{TRANSACTION}._drop_oldest", "rest and lane.may_have_handed_in", "False"),
+    Mutant("what was handed in is dropped once the policy changes", f"{LANE}._follow", "steered=self.epoch", ""),
+    Mutant("what nobody runs is in somebody's hands", f"{LANE}.may_have_handed_in", "self.owner is None or ", ""),
     Mutant("max wait remembers what was dropped", f"{LANE}.drop", "self.first_at = first_at", "pass"),
     Mutant(
         "a person is told of each message that is dropped",

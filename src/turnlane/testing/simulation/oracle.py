@@ -148,6 +148,8 @@ class Holder:
     """As they were when it was claimed."""
     renewed: bool = False
     """Told meanwhile that the next turn starts a new session."""
+    steered: bool = False
+    """What was said meanwhile may have been handed into the run, now or before the policy changed."""
 
 
 @dataclass(slots=True, repr=False)
@@ -241,8 +243,13 @@ class Account:
             return 1
         return self.policy.max_batch
 
-    def gather(self, item: Message | Delivery, policy: Policy, now: int) -> None:
+    def follow(self, policy: Policy) -> None:
         self.policy = policy
+        if self.holder is not None and policy.on_busy == "steer":
+            self.holder.steered = True
+
+    def gather(self, item: Message | Delivery, policy: Policy, now: int) -> None:
+        self.follow(policy)
         self.arrived += 1
         self.waiting.append(item)
         self.show_no_more()
@@ -707,12 +714,14 @@ class Oracle:
             return
         self.events["lane.full"] += lane.pending == policy.max_pending + 1
         if policy.on_full == "drop_oldest":
-            oldest = lane.waiting.pop(0)
+            in_hand = lane.batch is not None and lane.holder is not None and lane.holder.steered
+            oldest = lane.waiting.pop(-1 if in_hand else 0)
             lane.late = [message for message in lane.late if message is not oldest]
             self.outcomes[lane.key, oldest.seq] = "dropped"
             self.events["message.dropped"] += 1
             if self.outcomes.get((lane.key, oldest.seq - 1)) != "dropped":
-                self._give_notice(dropped_id(lane.key, oldest.seq), lane.key, notice.DROPPED, policy, now)
+                said = notice.FULL if oldest.seq == lane.arrived else notice.DROPPED
+                self._give_notice(dropped_id(lane.key, oldest.seq), lane.key, said, policy, now)
 
     def _account(self, kind: Kind, key: str, policy: Policy) -> Account:
         return self.accounts.setdefault((kind, key), Account(kind, key, policy))
@@ -903,6 +912,7 @@ class Oracle:
             lane.resume()
             self.events["lane.resumed"] += 1
         lane.holder = Holder(worker, lane.epoch, now, lane.policy.agent, lane.policy, lane.user)
+        lane.follow(lane.policy)
         lane.left_from = lane.left_by = None
         if lane.batch is None:
             lane.open_batch()
@@ -1448,7 +1458,7 @@ class Oracle:
             return
         route = lane.on_busy_of_route or lane.policy.on_busy
         lane.on_busy, lane.on_busy_of_route = (on_busy, route) if on_busy else (None, None)
-        lane.policy = replace(lane.policy, on_busy=on_busy or route)
+        lane.follow(replace(lane.policy, on_busy=on_busy or route))
         if lane.policy.on_busy != "reject":
             lane.late = []
         self.events["lane.told"] += 1
