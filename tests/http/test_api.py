@@ -174,7 +174,7 @@ async def test_a_pause_may_end_by_itself(bot: SmallBot, client: httpx2.AsyncClie
     lane = (await client.post("/api/conversations/site/alice/pause", json={"for": "2h"})).json()["lane"]
     assert (lane["state"], lane["paused_until"], lane["due_at"]) == ("paused", lane["due_at"], lane["paused_until"])
     assert lane["paused_until"].endswith("Z")
-    for wrong in ({"for": "soon"}, {"for": 7200}, {"for": "999999d"}):
+    for wrong in ({"for": "soon"}, {"for": 7200}, {"for": "999999d"}, {"for": "0s"}, {"for": "0h0m"}):
         answer = await client.post("/api/conversations/site/alice/pause", json=wrong)
         assert answer.status_code == 422
         assert "for" in answer.json()["detail"]

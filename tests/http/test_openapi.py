@@ -174,4 +174,5 @@ def test_a_length_of_time_is_described_as_it_is_taken() -> None:
     [pause] = (each for each in operations() if each.path == "/api/conversations/{key}/pause")
     assert pause.body is not None
     pattern = pause.body["properties"]["for"]["pattern"]
-    assert [re.search(pattern, text) is not None for text in ("2h", "1h30m", "soon", "")] == [True, True, False, False]
+    assert [re.search(pattern, text) is not None for text in ("2h", "1h30m", "10s")] == [True, True, True]
+    assert [re.search(pattern, text) is not None for text in ("soon", "", "0s")] == [False, False, False]

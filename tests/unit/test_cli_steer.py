@@ -79,6 +79,18 @@ def test_a_pause_may_end_by_itself() -> None:
         assert "write it with its unit" in refused.stderr or wrong == "-1h"
 
 
+def test_a_pause_that_is_over_at_once_is_refused() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+
+    lived(story)
+    for nothing in ("0s", "0h0m"):
+        refused = call("pause", "site/alice", "--for", nothing)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"{nothing} is over at once; write a longer time" in refused.stderr
+    assert json.loads(call("lanes", "--state", "paused", "--json").stdout)["lanes"] == []
+
+
 # Answer by hand
 
 

@@ -84,11 +84,14 @@ class ListUnlessTold(click.Group):
 
 
 def milliseconds(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """What was typed as a duration; a callback for options."""
+    """What was typed as a duration that is not over at once; a callback for options."""
     try:
-        return None if text is None else Duration.parse(text).ms
+        ms = None if text is None else Duration.parse(text).ms
     except ValueError:
         raise click.BadParameter(f"{text!a} is no duration; write it with its unit, like 90s, 30m or 2h") from None
+    if ms == 0:
+        raise click.BadParameter(f"{text} is over at once; write a longer time, like 90s, 30m or 2h")
+    return ms
 
 
 def reads_store(function: Function) -> Function:

@@ -83,6 +83,14 @@ class _Nothing(Struct, forbid_unknown_fields=True):
 class _Pausing(_Steering, forbid_unknown_fields=True):
     lasts: str | None = msgspec.field(default=None, name="for")
 
+    def until(self, now: int) -> int | None:
+        if self.lasts is None:
+            return None
+        ms = _duration(self.lasts).ms
+        if not ms:
+            raise InvalidMessage('for is over at once; give a longer time, like "30m", or leave it out')
+        return now + ms
+
 
 class _Scheduling(Struct, forbid_unknown_fields=True):
     name: str
@@ -208,7 +216,7 @@ class Api:
             return json_answer(await self._say(request, key))
         if how == "/pause":
             pausing = await _body(request, _PAUSING)
-            until = None if pausing.lasts is None else self._clock.now() + _duration(pausing.lasts).ms
+            until = pausing.until(self._clock.now())
             return json_answer(await steer.pause(self._backend, key, _kind(pausing), until=until))
         return json_answer(await STEERING[how](self._backend, key, _kind(await _body(request, _STEERING))))
 

@@ -325,7 +325,11 @@ _OUTBOX: Schema = {"type": "boolean", "default": False}
 
 _OR_NULL: Schema = {"type": ["string", "null"]}
 
-_LASTS: Schema = {**_OR_NULL, "pattern": "^([0-9]{1,4}(ms|s|m|h|d)){1,3}$", "description": "How long, such as `2h`"}
+_LASTS: Schema = {
+    **_OR_NULL,
+    "pattern": "^([1-9][0-9]{0,3}(ms|s|m|h|d)){1,3}$",
+    "description": "How long, such as `2h`",
+}
 
 _PAUSING = _object({"outbox": _OUTBOX, "for": _LASTS}, optional=True)
 
