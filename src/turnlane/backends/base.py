@@ -270,9 +270,9 @@ class Backend(Protocol):
         """
 
     async def renew_session(self, conversation: str) -> bool:
-        """Let the next turn begin a session of its own, as the chat command does. False: there is none to forget.
+        """Let the next turn begin a session of its own, as the chat command does. False: it does so anyway.
 
-        The turn that runs goes on with the old one, which is then not saved.
+        The turn that runs goes on with the old one, which is then not saved; nor is one that it begins itself.
         """
 
     async def retry_dead_letter(self, conversation: str, number: int) -> int:

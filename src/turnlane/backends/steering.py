@@ -83,7 +83,11 @@ class Steering(Record):
 
     def renew_session(self, conversation: str) -> bool:
         lane = self._rows.lane(TURN, conversation)
-        if lane is None or self._rows.session(lane, lane.policy.agent) is None:
+        if lane is None:
+            return False
+        # As the chat command does: also what the very first turn would leave is not kept.
+        may_leave_one = lane.owner is not None and lane.has_open_batch and not lane.renewed
+        if not may_leave_one and self._rows.session(lane, lane.policy.agent) is None:
             return False
         self._begin_anew(lane)
         self._note("session.forgotten", conversation, "operator")

@@ -1324,6 +1324,26 @@ class BackendConformance:
         await accept(backend, arrival("m-9", BOB))
         assert (await claim_one(backend, worker)).session is None
 
+    @pytest.mark.parametrize("by", ["command", "operator"])
+    async def test_what_the_very_first_turn_remembers_can_be_forgotten_while_it_runs(
+        self, backend: Backend, clock: Clock, by: str
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-1"))
+        lease = await claim_one(backend, worker)
+        if by == "command":
+            await accept(backend, replace(arrival("m-2", text="/new"), command="new"))
+        else:
+            assert await backend.renew_session(ALICE)
+        assert not await backend.renew_session(ALICE)
+        await backend.commit(lease, answer(session="s-1"))
+        assert await backend.sessions() == []
+        await accept(backend, arrival("m-3"))
+        second = await claim_one(backend, worker)
+        assert second.session is None
+        await backend.commit(second, answer(session="s-2"))
+        assert [session.handle for session in await backend.sessions()] == ["s-2"]
+
     async def test_who_is_put_off_is_told_once_and_goes_on_in_a_new_session(
         self, backend: Backend, clock: Clock
     ) -> None:

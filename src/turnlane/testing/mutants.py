@@ -350,6 +350,12 @@ MUTANTS = (
     Mutant("a command goes to the agent", f"{TRANSACTION}._accept", "if command is not None:", "if False:"),
     Mutant("a new session is the old one", f"{TRANSACTION}._begin_anew", "self._rows.drop_sessions(lane)", "pass"),
     Mutant("a running turn brings the old session back", f"{LANE}.renew", "self.owner is not None", "False"),
+    Mutant(
+        "a first session cannot be forgotten before it is there",
+        f"{TRANSACTION}.renew_session",
+        "not may_leave_one and ",
+        "",
+    ),
     Mutant("no session is ever kept again", f"{LANE}._let_go", "self.renewed = False", "pass"),
     # Others who answer
     Mutant(

@@ -1406,7 +1406,9 @@ class Oracle:
     def session_renewed(self, key: str, now: int, *, answer: bool) -> None:
         lane = self.accounts.get((Kind.TURN, key))
         known = lane is not None and (key, lane.policy.agent) in self.sessions
-        require_same(answer, known, "only a session that there is can be forgotten")
+        if lane is not None and lane.batch is not None and lane.holder is not None:
+            known = known or not lane.holder.renewed
+        require_same(answer, known, "only a session that there is, or that the present turn leaves, can be forgotten")
         if lane is not None and known:
             self._renewed(lane, now)
             self.events["session.forgotten"] += 1
