@@ -28,6 +28,7 @@ from tests.channels.slack_service import (
 
 from turnlane.agents.attachments import Attachments, File
 from turnlane.channels.base import (
+    AskLater,
     FileAt,
     FileChannel,
     Hook,
@@ -249,6 +250,13 @@ async def test_nobody_who_could_tell_is_asked_again(channel: Slack, service: Sla
     service.next["conversations.replies"].append(mode)
     with pytest.raises(ConnectionError):
         await channel.look_up(DELIVERY)
+
+
+async def test_who_says_when_to_ask_again_is_believed(channel: Slack, service: SlackService) -> None:
+    service.next["conversations.replies"].append(limited(30))
+    with pytest.raises(AskLater) as raised:
+        await channel.look_up(DELIVERY)
+    assert raised.value.retry_after == 30.0
 
 
 @pytest.mark.parametrize("error", ["missing_scope", "thread_not_found", "channel_not_found"])

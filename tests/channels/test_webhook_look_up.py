@@ -18,7 +18,7 @@ from tests.channels.loopback import (
     promises_more_than_it_sends,
 )
 
-from turnlane.channels.base import LookingChannel
+from turnlane.channels.base import AskLater, LookingChannel
 from turnlane.channels.web import Web
 from turnlane.channels.webhook import Webhook
 from turnlane.errors import InvalidSettings
@@ -113,6 +113,13 @@ async def test_any_other_status_cannot_tell(status: int) -> None:
 async def test_nobody_who_could_tell_is_asked_again_and_not_taken_for_an_answer(behave: Behaviour) -> None:
     with pytest.raises(ConnectionError, match="lookup_url"):
         await look_up(behave, timeout=0.5)
+
+
+async def test_who_says_when_to_ask_again_is_believed() -> None:
+    for behave, seconds in ((answers(429, retry_after="120"), 120.0), (answers(429), None)):
+        with pytest.raises(AskLater, match="lookup_url answered 429") as raised:
+            await look_up(behave)
+        assert raised.value.retry_after == seconds
 
 
 async def test_a_refused_connection_is_asked_again_too() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.flow.world import AT_ONCE, Desk, World, crashing
 
+from turnlane.channels.base import AskLater
 from turnlane.flow.deliver import SEND_SECONDS_MAX
 from turnlane.model.delivery import Delivery, NotSent, SendResult, Sent, Unknown
 from turnlane.model.event import Event
@@ -199,6 +200,23 @@ async def test_a_look_up_that_fails_is_repeated_and_nothing_is_sent_until_it_suc
             retried = await world.facts.seen("delivery.retried", failure)
             assert "looking it up failed" in str(retried.facts["cause"])
             clock.advance(LATER_MS)
+        await world.facts.seen("delivery.sent")
+    assert (len(registry.asked), len(registry.tried)) == (3, 1)
+
+
+async def test_a_platform_that_says_when_to_ask_again_is_not_asked_before(
+    world: World, registry: Registry, clock: VirtualClock
+) -> None:
+    """Asked sooner, it might never answer: each question counts against its limit."""
+    registry.answers += [AskLater("429", retry_after=600.0), AskLater("429", retry_after=0.0), Sent("found")]
+    async with world.working(echo):
+        await say_without_an_answer(world, clock)
+        retried = await world.facts.seen("delivery.retried", 2)
+        assert retried.facts["retry_at"] == clock.now() + 600_000
+        clock.advance(600_000)
+        retried = await world.facts.seen("delivery.retried", 3)
+        assert clock.now() < int(str(retried.facts["retry_at"])) < clock.now() + LATER_MS  # 0 is no time
+        clock.advance(LATER_MS)
         await world.facts.seen("delivery.sent")
     assert (len(registry.asked), len(registry.tried)) == (3, 1)
 

@@ -161,6 +161,14 @@ class StreamingChannel(Channel, Protocol):
         """
 
 
+class AskLater(ConnectionError):
+    """The platform was asked what became of a delivery, and says when to come back, in seconds."""
+
+    def __init__(self, text: str, *, retry_after: float | None = None) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
 @runtime_checkable
 class LookingChannel(Channel, Protocol):
     """A channel that can ask its platform what became of a delivery."""
@@ -169,7 +177,8 @@ class LookingChannel(Channel, Protocol):
         """Whether an earlier sending of it arrived. None: the platform cannot tell, and the lane's policy decides.
 
         Asked before a delivery is sent again whose last sending nobody knows the end of; on NotSent it is sent at once.
-        Raise if the platform cannot be asked just now: it is asked again later, and nothing is sent until then.
+        Raise if the platform cannot be asked just now: it is asked again later, and nothing is sent until then. Raise
+        `AskLater` if it said when: it is not asked before.
         """
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
-from turnlane.channels.base import Heard, Hook
+from turnlane.channels.base import AskLater, Heard, Hook
 from turnlane.channels.incoming import check_name, check_text, decode_json, typing_in, without_typing
 from turnlane.channels.secret import Secret
 from turnlane.clock import Clock, SystemClock
@@ -148,7 +148,8 @@ class Webhook:
             case Answer(status=404):
                 return NotSent("lookup_url answered 404: it never came")
             case Answer(status=status, complete=complete) as answered if status in ASK_LATER or not complete:
-                raise ConnectionError(f"lookup_url answered {answered}")
+                after = answered.retry_after(self._clock.now())
+                raise AskLater(f"lookup_url answered {answered}", retry_after=after)
             case Answer(status=200, body=answer):
                 return _known(answer)
             case Answer():

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from turnlane.channels.base import Channel, LookingChannel
+from turnlane.channels.base import AskLater, Channel, LookingChannel
 from turnlane.clock import Clock
 from turnlane.flow.run_turn import backoff_ms, cause_of, was_cancelled
 from turnlane.model.delivery import Delivery, NotSent, Refused, SendResult, Sent, Unknown
@@ -64,7 +64,8 @@ async def _looked_up(channel: Channel, delivery: Delivery) -> Sent | NotSent | U
     try:
         return await channel.look_up(delivery)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a channel's own bug: asked again before anything is sent
-        return Unknown(f"it may have been sent before, and looking it up failed; {cause_of(error)}")
+        retry_after = error.retry_after if isinstance(error, AskLater) else None
+        return Unknown(f"it may have been sent before, and looking it up failed; {cause_of(error)}", retry_after)
     except asyncio.CancelledError:
         if was_cancelled():
             raise
@@ -101,6 +102,8 @@ def _judge(result: SendResult, lease: Lease, clock: Clock) -> Outcome:
             return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, holds_account=whole_account)
         case NotSent(cause):
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause)
+        case Unknown(cause, retry_after) if retry_after is not None and retry_after > 0:
+            return RetryLater(at=clock.now() + int(retry_after * 1000), cause=cause, in_doubt=True)
         case Unknown(cause):
             # Not looked up at once: what was cut or too slow may still be on its way in, and would not be found yet.
             return RetryLater(at=clock.now() + backoff_ms(lease, clock), cause=cause, in_doubt=True)

@@ -113,6 +113,8 @@ class Unknown:
     """A cut or a time-out: it may or may not have arrived. Looked up before anything is sent again."""
 
     cause: str
+    retry_after: float | None = None
+    """Seconds, if the platform named them: it is not asked before."""
 
 
 @value

@@ -109,6 +109,10 @@ class Api:
         """A call that takes a form, as those do that only look."""
         return await self._ask(self.token(team), method, data=_given(arguments))
 
+    def retry_after(self, asked: Asked) -> float | None:
+        """In how many seconds Slack wants to be asked again, if it said so."""
+        return asked.retry_after(self._clock.now()) if isinstance(asked, Said) else None
+
     async def connection_url(self, app_token: str) -> Asked:
         return await self._ask(app_token, "apps.connections.open", data={})
 

@@ -149,7 +149,7 @@ class Slack:
         return judged(asked, now=self._clock.now(), is_in_one_workspace=self._api.is_in_one_workspace)
 
     async def look_up(self, delivery: Delivery) -> Sent | NotSent | None:
-        """Whether it stands there, by the mark that it carries. Raises ConnectionError."""
+        """Whether it stands there, by the mark that it carries. Raises AskLater."""
         place = self._place(delivery.conversation)
         if isinstance(place, Refused):
             return NotSent(place.cause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from turnlane.channels.base import AskLater
 from turnlane.channels.loose import Loose
 from turnlane.channels.slack.api import Api, Said, cause
 from turnlane.channels.slack.place import Place
@@ -23,7 +24,7 @@ class CannotTell(Exception):
 async def since(api: Api, place: Place, at: int) -> AsyncIterator[Mapping[str, Any]]:
     """Every message of the thread, or of the room outside threads, since then.
 
-    Raises ConnectionError if Slack cannot be asked just now, and CannotTell.
+    Raises AskLater if Slack cannot be asked just now, and CannotTell.
     """
     oldest = f"{max(at - CLOCKS_APART_MS_MAX, 0) / 1000:.6f}"
     cursor: str | None = None
@@ -58,7 +59,7 @@ async def _page(api: Api, place: Place, **arguments: str | int | None) -> Loose:
     if isinstance(asked, Said) and asked.ok:
         return Loose(asked.data)
     if not isinstance(asked, Said) or _is_passing(asked):
-        raise ConnectionError(cause(asked))
+        raise AskLater(cause(asked), retry_after=api.retry_after(asked))
     raise CannotTell(cause(asked))
 
 
