@@ -102,6 +102,7 @@ async def test_a_reply_that_has_not_left_is_not_shown_yet(bot: SmallBot, client:
     await bot.answer_one("hello")
     history = (await client.get(f"/channels/web/{TOKEN}/history")).json()
     assert ([line["text"] for line in history["lines"]], history["after"]) == (["hi"], 0)
+    assert history["unsent"] is True
 
 
 async def test_history_says_what_still_waits_and_what_was_given_up_on(
@@ -457,6 +458,7 @@ async def test_a_new_visitors_history_is_empty(client: httpx2.AsyncClient) -> No
         "more": False,
         "after": 0,
         "last": 0,
+        "unsent": False,
     }
 
 

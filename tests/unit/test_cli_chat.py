@@ -21,11 +21,13 @@ import turnlane
 from turnlane.channels.base import Received
 from turnlane.channels.web import Web
 from turnlane.errors import BackendUnavailable
+from turnlane.http.history import FIRST_LOOK
 from turnlane.http.listen import bind
 from turnlane.model.lane import Kind
 from turnlane.model.message import Attachment, Message
 from turnlane.model.question import Question
-from turnlane.model.turn import Replied, Reply
+from turnlane.model.turn import GaveUp, Replied, Reply
+from turnlane.model.view import Story
 
 TOKEN = "visitor-token-0123456789"
 KEY = f"web/{TOKEN}"
@@ -162,6 +164,72 @@ async def test_no_reply_in_time_names_the_message(bot: SmallBot, tmp_path: Path)
         code, out, err = await chat.end()
     assert (code, out) == (5, "")
     assert f"`turnlane explain web:{TOKEN}/" in err
+
+
+async def test_an_agent_that_says_nothing_is_not_waited_for(bot: SmallBot, tmp_path: Path) -> None:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
+        chat.say("hello")
+        ended = asyncio.create_task(chat.end())
+        await eventually(is_said(bot, "hello"), SECONDS_MAX)
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.commit(lease, Replied(Reply(None)))
+        assert await ended == (0, "", "")
+
+
+async def test_a_line_that_nobody_answers_ends_the_wait_and_says_so(bot: SmallBot, tmp_path: Path) -> None:
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
+        chat.say("hello")
+        ended = asyncio.create_task(chat.end())
+        await eventually(is_said(bot, "hello"), SECONDS_MAX)
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.commit(lease, GaveUp("nobody knows"))
+        code, out, err = await ended
+    assert (code, out) == (5, "")
+    assert f"could not be answered; `turnlane explain web:{TOKEN}/" in err
+
+
+async def test_a_reply_that_is_held_is_waited_for(
+    bot: SmallBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is over by then, and nobody is at work."""
+    story, looks = bot.backend.story, 0
+
+    async def counted(conversation: str, *, limit: int = 100) -> Story | None:
+        nonlocal looks
+        looks += limit == FIRST_LOOK
+        return await story(conversation, limit=limit)
+
+    async def has_looked_again() -> bool:
+        return looks >= 6
+
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
+        chat.say("hello")
+        ended = asyncio.create_task(chat.end())
+        await eventually(is_said(bot, "hello"), SECONDS_MAX)
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.commit(lease, Replied(Reply("hi")))
+        await bot.backend.pause(KEY, Kind.OUT)
+        monkeypatch.setattr(bot.backend, "story", counted)
+        await eventually(has_looked_again, SECONDS_MAX)
+        await bot.backend.resume(KEY, Kind.OUT)
+        await bot.send_one()
+        assert await ended == (0, "hi\n", "")
+
+
+async def test_what_nobody_works_on_is_said_once(bot: SmallBot, tmp_path: Path) -> None:
+    await bot.say(KEY, "before", f"{TOKEN}/1")
+    await reply(bot, "an old reply")
+    await bot.backend.pause(KEY)
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port) as chat:
+        chat.say("hello")
+        chat.say("there")
+        assert chat.process.stdin is not None
+        chat.process.stdin.close()
+        await eventually(is_said(bot, "before", "hello", "there"), SECONDS_MAX)
+        assert "no answer is made until the conversation goes on" in await chat.noted()
+        await bot.backend.resume(KEY)
+        await reply(bot, "hi")
+        assert await chat.end() == (0, "hi\n", "")
 
 
 async def test_a_line_that_is_not_taken_says_why(bot: SmallBot, tmp_path: Path) -> None:
@@ -327,6 +395,22 @@ async def test_at_a_keyboard_an_answer_is_glimpsed_while_it_grows(bot: SmallBot,
         await reply(bot, "first line\nsecond line")
         await keyboard.sees("second line\r\n› half")
         keyboard.type("\x15/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
+async def test_at_a_keyboard_what_nobody_works_on_is_said(bot: SmallBot, tmp_path: Path) -> None:
+    await bot.say(KEY, "before", f"{TOKEN}/1")
+    await reply(bot, "an old reply")
+    await bot.backend.pause(KEY)
+    master, slave = pty.openpty()
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        keyboard.type("hello\r")
+        await keyboard.sees("· what you say is stored; no answer is made until")
+        keyboard.type("/quit\r")
         assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
     os.close(master)
 

@@ -41,6 +41,8 @@ RETRY_SECONDS_FIRST = 0.25
 RETRY_SECONDS_MAX = 5.0
 FURTHER_PARTS_SECONDS = 0.5
 """At the end of a pipe: how long a reply may take to be followed by its next part."""
+LOOK_SECONDS = 1.0
+"""And how often it is asked what became of the lines: the stream tells of replies alone."""
 CLOSE_SECONDS_MAX = 5.0
 TYPING_LOOK_SECONDS = 0.1
 """How soon a glimpse makes room for who begins to type."""
@@ -48,6 +50,14 @@ LAST_LINE_SECONDS = 3.0
 """How long, at the end, a server that is there may take to store what was just typed."""
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
+
+ON_ITS_WAY = frozenset({"waiting", "kept"})
+UNANSWERED = {
+    "refused": "not taken",
+    "dropped": "dropped, as too much was waiting",
+    "given_up": "could not be answered",
+    "set_aside": "set aside",
+}
 
 UNREACHED = (httpx2.HTTPError, OSError, msgspec.DecodeError)
 """No answer, or half of one: the server may have the line or not, and the same id makes sending it again safe."""
@@ -237,6 +247,12 @@ class Talk:
         self._unsent: deque[Line] = deque()
         self._unanswered: dict[str, Line] = {}
         self._after = 0
+        self._fates: dict[str, str] = {}
+        """Of lines that nobody answers."""
+        self._is_kept = False
+        """What was said waits, and nobody is at work on it."""
+        self._is_unclear = asyncio.Event()
+        """What became of it is to be asked."""
         self._lost = False
         self._moved = asyncio.Event()
         """Something was typed, stored or answered, or the server came back."""
@@ -257,7 +273,11 @@ class Talk:
                 self._show(line)
         if self._place.is_new:
             self._screen.note(f"a new conversation; come back to it with `turnlane chat {self._place.key}`")
-        works = [self._send(), self._follow(), *([self._give_way()] if self._screen.live else [])]
+        works = [
+            self._send(),
+            self._follow(),
+            *([self._give_way(), self._look_when_unclear()] if self._screen.live else []),
+        ]
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def close(self) -> None:
@@ -280,18 +300,23 @@ class Talk:
         self._moved.set()
 
     async def answered(self, seconds: float) -> None:
-        """Wait until every line has its reply. Raises Failed if one has none in time."""
+        """Wait until every line has its reply, or will have none. Raises Failed if one has none that should."""
         try:
             async with asyncio.timeout(seconds):
                 while self._unanswered:
-                    await self._until_moved()
+                    if not await self._moves(within=LOOK_SECONDS):
+                        await self._look()
         except TimeoutError:
             if self._unsent:
                 return  # said when the connection is closed
-            message = f"{self._place.channel}:{self._place.token}/{next(iter(self._unanswered))}"
-            text = f"no reply within {seconds:g}s; `turnlane explain {message}` tells more"
-            raise Failed(text, EXIT_WAITED) from None
+            raise self._no_reply(f"no reply within {seconds:g}s", next(iter(self._unanswered))) from None
         await self._until_quiet()
+        for id_, fate in self._fates.items():
+            raise self._no_reply(fate, id_)
+
+    def _no_reply(self, why: str, id_: str) -> Failed:
+        message = f"{self._place.channel}:{self._place.token}/{id_}"
+        return Failed(f"{why}; `turnlane explain {message}` tells more", EXIT_WAITED)
 
     async def _until_quiet(self) -> None:
         while await self._moves(within=FURTHER_PARTS_SECONDS):
@@ -324,6 +349,52 @@ class Talk:
                 return history
         raise Failed(f"what answers on {self._place.server} is no Turnlane server; name another with --listen")
 
+    # What became of what was said
+
+    async def _look_when_unclear(self) -> None:
+        while True:
+            await self._is_unclear.wait()
+            self._is_unclear.clear()
+            await self._look()
+
+    async def _look(self) -> None:
+        states, _ = await self._states()
+        self._tell_if_kept("kept" in states.values())
+        settled = {id_: state for id_, state in states.items() if state not in ON_ITS_WAY}
+        # A reply is stored with what settles its line: asked once more, it is seen if there is one.
+        if settled and (await self._states())[1]:
+            for id_, state in settled.items():
+                self._unanswered.pop(id_, None)
+                if state in UNANSWERED:
+                    self._fates[id_] = UNANSWERED[state]
+
+    async def _states(self) -> tuple[dict[str, str], bool]:
+        """Of each stored line that has no reply here; and whether all replies that there are by now have come here."""
+        wanted = self._unanswered.keys() - {line.id for line in self._unsent}
+        states: dict[str, str] = {}
+        page = newest = await self._page()
+        while page is not None:
+            states |= {line["id"]: line["state"] for line in page["lines"] if line["from"] == "visitor"}
+            if not page["more"] or wanted <= states.keys():
+                break
+            page = await self._page(before=page["lines"][0]["id"])
+        is_all = newest is not None and not newest.get("unsent", True) and newest["after"] <= self._after
+        return {id_: states[id_] for id_ in wanted & states.keys()}, is_all
+
+    async def _page(self, **place: str) -> Any:
+        """Of the history. None: the server is away, or has something else to say; the stream tells."""
+        with suppress(*UNREACHED):
+            path = f"{self._path}/{self._place.token}/history"
+            answer = await self._client.get(path, params={"files": "no", **place})
+            if answer.status_code == 200:
+                return msgspec.json.decode(answer.content)
+        return None
+
+    def _tell_if_kept(self, is_kept: bool) -> None:
+        if is_kept and not self._is_kept:
+            self._screen.note("what you say is stored; no answer is made until the conversation goes on")
+        self._is_kept = is_kept
+
     # Sending
 
     async def _send(self) -> None:
@@ -334,6 +405,7 @@ class Talk:
             if await self._post(self._unsent[0]):
                 self._unsent.popleft()
                 self._moved.set()
+                self._is_unclear.set()
                 failures = 0
             else:
                 failures += 1
@@ -386,6 +458,7 @@ class Talk:
                 self._screen.preview(msgspec.json.decode(event["data"])["text"])
             elif event.get("event") == "working":
                 self._screen.at_work(msgspec.json.decode(event["data"])["working"])
+                self._is_unclear.set()
             event = {}
 
     def _show(self, line: Any) -> None:

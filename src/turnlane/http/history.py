@@ -34,7 +34,7 @@ async def history(backend: Backend, place: Place, *, before: str | None, with_fi
     while True:
         story = await backend.story(place.key, limit=look)
         if story is None:
-            return {"lines": [], "more": False, "after": 0, "last": 0}
+            return {"lines": [], "more": False, "after": 0, "last": 0, "unsent": False}
         lines = _lines(story, place, look)
         end = len(lines) if before is None else _place_of(before, lines)
         is_all = look == LOOK_MAX or (len(story.messages) < look and len(story.deliveries) < look)
@@ -45,7 +45,8 @@ async def history(backend: Backend, place: Place, *, before: str | None, with_fi
     shown = lines[begin:end]
     if not with_files:
         shown = [_without_files(line) for line in shown]
-    return {"lines": shown, "more": begin > 0, "after": _after(story), "last": last_of(story)}
+    unsent = any(delivery.state == "queued" for delivery in story.deliveries)
+    return {"lines": shown, "more": begin > 0, "after": _after(story), "last": last_of(story), "unsent": unsent}
 
 
 def is_at_work(story: Story) -> bool:
