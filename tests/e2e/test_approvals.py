@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.site import SECRET, Site, eventually
 
 from turnlane.model.notice import CLOSED
-from turnlane.testing.outside import Outside, ask
+from turnlane.testing.outside import Outside, Reply, ask
 from turnlane.testing.processes import Turnlane
 
 PROGRAM = """
@@ -52,6 +52,31 @@ async def test_asked_killed_restarted_and_answered_the_turn_goes_on_once(
     await site.all_settled()
     assert texts(outside) == ["Deploy now?", "deploy: yes"]
     assert [(number, outcome) for _, number, outcome, _ in site.turns()] == [(1, "answered")]
+
+
+async def test_who_has_not_been_asked_yet_does_not_answer(site: Site, outside: Outside) -> None:
+    """The receiver is busy when the question comes, and meanwhile the person writes about something else."""
+    is_busy = True
+
+    async def receive(reply: Reply) -> int:
+        return 429 if is_busy else 200
+
+    outside.receive = receive
+    site.configure(command=[sys.executable, "-c", PROGRAM, "600"])
+    runtime = await site.start()
+    await site.post(runtime, "deploy")
+
+    async def was_refused() -> bool:
+        story = await site.api(runtime, "conversations/site%2Falice")
+        return any(attempt["result"] == "retried" for attempt in story["attempts"])
+
+    await eventually(was_refused)
+    await site.post(runtime, "yes")
+    is_busy = False
+    await outside.until(lambda: len(outside.replies) == 1)
+    await site.post(runtime, "no")
+    await outside.until(lambda: len(outside.replies) == 3)
+    assert texts(outside) == ["Deploy now?", "deploy: no", "Deploy now?"]
 
 
 async def test_answered_twice_the_second_changes_nothing(site: Site, outside: Outside) -> None:

@@ -65,6 +65,27 @@ async def test_a_turn_asks_and_goes_on_with_each_answer(world: World, policy: Po
 
 
 @POLICIES
+async def test_who_has_not_been_asked_yet_does_not_answer(world: World, clock: VirtualClock, policy: Policy) -> None:
+    """What sounds like an approval is about something else."""
+    agent = Deployer()
+    world.desk.results.append(NotSent("slow down", retry_after=3.0))
+    async with world.working(agent):
+        await world.say("alice", "deploy", policy=policy)
+        await world.facts.seen("delivery.retried")
+        await world.say("alice", "yes", policy=policy)
+        clock.advance(3_001)
+        assert await world.desk.has(1) == ["Deploy now?"]
+        assert agent.heard == []
+        await world.say("alice", "no", policy=policy)
+        assert await world.desk.has(3) == ["Deploy now?", "Nothing was deployed.", "Deploy now?"]
+    assert set(agent.heard) == {Answer("no", "alice")}
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert dict(story.outcomes) == {3: "answer"}
+    assert [(turn.first, turn.last) for turn in story.turns] == [(1, 1)]
+
+
+@POLICIES
 async def test_a_question_that_times_out_tells_the_agent(world: World, clock: VirtualClock, policy: Policy) -> None:
     agent = Deployer(seconds=60)
     async with world.working(agent):

@@ -228,6 +228,7 @@ async def _asked(world: World) -> None:
     async with world.working(answer):
         await world.say("gina", "deploy")
         await world.facts.seen("turn.asked")
+        await world.facts.seen("delivery.started", conversation="desk/gina")
         await world.say("gina", "yes")
         await world.settled("desk/gina")
 

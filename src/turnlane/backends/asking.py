@@ -29,7 +29,6 @@ class Asking(Record):
             raise ValueError(f"question {number} is asked before question {asked} has its answer")
         self._expire_question(lane)
         if number > asked:
-            lane.ask(question.expires_at)
             view = QuestionView(lane.key, lane.number, number, question, self._now)
             self._rows.add_question(lane, view)
             self._queue_question(lane, lease, view)
@@ -37,6 +36,7 @@ class Asking(Record):
     def _queue_question(self, lane: Lane, lease: Lease, asked: QuestionView) -> None:
         id_ = question_id(lane.key, asked.turn, asked.number)
         out = self._lane(OUT, lane.key, lane.policy)
+        lane.ask(asked.question.expires_at, out.arrive(lane.policy, self._now))
         delivery = Delivery(
             id_,
             lane.key,
@@ -44,7 +44,7 @@ class Asking(Record):
             "question",
             turn=lane.number,
             in_reply_to=tuple(message.origin_id for message in lease.messages),
-            seq=out.arrive(lane.policy, self._now),
+            seq=lane.rare.asked_seq,
             queued_at=self._now,
             options=asked.question.options,
         )
@@ -65,6 +65,11 @@ class Asking(Record):
             self._answer_question(lane, text, by)
         self._rows.save_lane(lane)
         return was_open
+
+    def _question_may_be_known(self, lane: Lane) -> bool:
+        """Whoever cannot have seen it yet talks about something else, however much it sounds like an answer."""
+        out = self._rows.lane(OUT, lane.key)
+        return out is None or out.may_have_left(lane.rare.asked_seq)
 
     def _answer_question(self, lane: Lane, text: str, by: str) -> None:
         options = self._rows.question(lane, lane.rare.asked).question.options

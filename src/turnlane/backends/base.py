@@ -152,7 +152,8 @@ class Backend(Protocol):
     async def accept(self, arrivals: Sequence[Arrival]) -> list[Acceptance]:
         """Store the messages and make their lanes due by their policies. Answers in the order given.
 
-        While a turn of the conversation asks, the person's next message is the answer, and in no turn of its own.
+        While a turn of the conversation asks, the person's next message is the answer, and in no turn of its own; but
+        not before the question may have left, unless it names that (`answers`).
         What somebody of the business says is kept as heard. It is no message to be answered: the agent is told with its
         next turn (`Lease.heard`). With a `takeover_ms` in its policy, the turn that is open is superseded, and the lane
         paused for so long from now; of what waits only the last is still to be answered, the rest is heard, too.

@@ -193,12 +193,12 @@ class Transaction(Scheduling, TakingOver, Asking):
         return None
 
     def _take_as_answer(self, lane: Lane, message: Message) -> Acceptance | None:
-        """While a turn asks, what the person says is the answer. A button's answer is never anything else."""
+        """What the person says once a turn may have asked them is the answer. A button's is never anything else."""
         self._expire_question(lane)
         asked = lane.rare.asking
         if message.answers is not None:
             asked = asked and message.answers == question_id(lane.key, lane.number, lane.rare.asked)
-        elif not asked:
+        elif not asked or not self._question_may_be_known(lane):
             return None
         seq = lane.arrive_settled()
         self._rows.add_message(lane, message.stored(seq, self._now))

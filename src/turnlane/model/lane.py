@@ -57,6 +57,8 @@ class Rare:
     """The last of them waits for its answer, and the turn with it."""
     expires_at: int | None = None
     """Until when that question waits."""
+    asked_seq: int = 0
+    """Its place in the outbox: what is said while it cannot have left there yet is no answer."""
     gone: str | None = None
     """Why nothing can be sent to this conversation any more, until somebody writes in it again."""
     on_busy: OnBusy | None = None
@@ -199,6 +201,12 @@ class Lane:
     def takeovers(self) -> int:
         """Runs of the open batch that were lost with their worker. Asked only when nobody holds the lane."""
         return self.attempt - self.failures
+
+    def may_have_left(self, place: int) -> bool:
+        """An outbox: not what waits behind others, nor what was tried and is known not to have arrived."""
+        if self.has_open_batch and place == self.claim_seq:
+            return self.attempt > self.failures  # somebody sends it, or did, and nobody knows how that ended
+        return place <= self.claim_seq
 
     @property
     def takeovers_used_up(self) -> bool:
@@ -544,10 +552,11 @@ class Lane:
         else:
             self._let_go(now)
 
-    def ask(self, expires_at: int | None) -> None:
-        """The open turn asks one more question."""
+    def ask(self, expires_at: int | None, asked_seq: int) -> None:
+        """The open turn asks one more question, which has this place in the outbox."""
         assert self.has_open_batch and not self.rare.asking
-        self.rare = replace(self.rare, asked=self.rare.asked + 1, asking=True, expires_at=expires_at)
+        asked = self.rare.asked + 1
+        self.rare = replace(self.rare, asked=asked, asking=True, expires_at=expires_at, asked_seq=asked_seq)
 
     def answer(self, now: int) -> None:
         """The last question has its answer, or its time is over: the turn goes on."""
@@ -577,7 +586,7 @@ class Lane:
 
     def _ask_no_more(self) -> None:
         if self.rare.asked:
-            self.rare = replace(self.rare, asked=0, asking=False, expires_at=None)
+            self.rare = replace(self.rare, asked=0, asking=False, expires_at=None, asked_seq=0)
 
     def retry(self, at: int, now: int, *, counts: bool, in_doubt: bool = False) -> None:
         """The same batch again at `at`. A failure that does not count leaves no trace in the attempts."""

@@ -121,7 +121,14 @@ async def settled_in_the_north(backend: Backend, clock: Clock, policy: Policy) -
 
 
 async def asked(backend: Backend, worker: str, question: Question) -> Lease:
-    """A turn over m-1 that has asked and waits."""
+    """A turn over m-1 that waits for the answer to what the person was asked."""
+    lease = await about_to_ask(backend, worker, question)
+    await send_everything(backend, worker)
+    return lease
+
+
+async def about_to_ask(backend: Backend, worker: str, question: Question) -> Lease:
+    """The same, but the question has not left yet."""
     await accept(backend, arrival("m-1"))
     lease = await claim_one(backend, worker)
     assert (await backend.commit(lease, Asks(1, question))).verdict == "asked"
@@ -1776,6 +1783,75 @@ class BackendConformance:
         await backend.commit(again, answer("a lot"))
         assert origin_ids(await claim_one(backend, worker)) == ["m-3"]
 
+    async def test_who_cannot_have_seen_the_question_yet_does_not_answer_it(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """D9: a word about something else is no approval."""
+        worker = await joined(backend, clock)
+        await about_to_ask(backend, worker, Question("Deploy now?", ("yes", "no")))
+        await accept(backend, arrival("m-2", text="yes"))
+        await backend.commit(await claim_one(backend, worker, Kind.OUT), RetryLater(clock.now(), "429"))
+        await accept(backend, arrival("m-3", text="yes"))
+        assert [asked.answer for asked in await backend.questions(ALICE)] == [None]
+        await send_everything(backend, worker)
+        await accept(backend, arrival("m-4", text="no"))
+        again = await claim_one(backend, worker)
+        assert (origin_ids(again), again.answers) == (["m-1"], (Answer("no", "somebody"),))
+        await backend.commit(again, answer("then not"))
+        assert origin_ids(await claim_one(backend, worker)) == ["m-2", "m-3"]
+        story = await backend.story(ALICE)
+        assert story is not None and story.outcomes == {4: "answer"}
+
+    async def test_a_question_waits_behind_what_was_said_before_it_also_for_its_answer(
+        self, backend: Backend, clock: Clock, open_again: OpenAgain
+    ) -> None:
+        worker = await joined(backend, clock)
+        await accept(backend, arrival("m-0"))
+        await backend.commit(await claim_one(backend, worker), answer(["one", "two"]))
+        await about_to_ask(backend, worker, Question("Deploy now?"))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        store = backend if open_again is None else await open_again()
+        await accept(store, arrival("m-2", text="yes"))
+        sending = await next_one(store, await store.commit(sending, Delivered(), take_next=True), worker, Kind.OUT)
+        await accept(store, arrival("m-3", text="yes"))
+        sending = await next_one(store, await store.commit(sending, Delivered(), take_next=True), worker, Kind.OUT)
+        assert sending.delivery is not None and sending.delivery.text == "Deploy now?"
+        await accept(backend, arrival("m-4", text="no"))
+        assert [asked.answer for asked in await store.questions(ALICE)] == [Answer("no", "somebody")]
+
+    @pytest.mark.parametrize("how", ["being sent", "in doubt", "given back", "lost"])
+    async def test_a_question_that_may_have_arrived_may_be_answered(
+        self, backend: Backend, clock: Clock, pass_time: PassTime, how: str
+    ) -> None:
+        """D9: who has seen it waits for nothing but the turn that goes on."""
+        worker = await joined(backend, clock)
+        await about_to_ask(backend, worker, Question("Deploy now?"))
+        sending = await claim_one(backend, worker, Kind.OUT)
+        match how:
+            case "in doubt":
+                await backend.commit(sending, RetryLater(clock.now() + 3_600_000, "no answer", in_doubt=True))
+            case "given back":
+                await backend.commit(sending, Released())
+            case "lost":
+                await expire(backend, pass_time)
+        await accept(backend, arrival("m-2", text="yes"))
+        assert [asked.answer for asked in await backend.questions(ALICE)] == [Answer("yes", "somebody")]
+
+    async def test_a_button_and_an_operator_answer_before_anything_has_left(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        """Whoever names the question knows it."""
+        worker = await joined(backend, clock)
+        await about_to_ask(backend, worker, Question("Deploy now?"))
+        [question] = await backend.deliveries(ALICE)
+        pressed = arrival("m-2", text="yes")
+        await accept(backend, replace(pressed, message=replace(pressed.message, answers=question.id)))
+        again = await claim_one(backend, worker)
+        assert again.answers == (Answer("yes", "somebody"),)
+        await backend.commit(again, Asks(2, Question("Really?")))
+        assert await backend.answer(ALICE, "no")
+        assert (await claim_one(backend, worker)).answers == (Answer("yes", "somebody"), Answer("no", "operator"))
+
     async def test_a_retry_does_not_make_a_turn_ask_again(self, backend: Backend, clock: Clock) -> None:
         worker = await joined(backend, clock)
         await asked(backend, worker, Question("Deploy now?", expires_at=clock.now() + 3_600_000))
@@ -1847,6 +1923,7 @@ class BackendConformance:
         worker = await joined(backend, clock)
         assert ((await lane_of(backend)).state, await backend.claim(worker, Kind.TURN)) == ("waiting", [])
         assert await backend.ask(lease, 2, question) is None
+        await send_everything(backend, worker)
         await accept(backend, arrival("m-2", text="go on"))
         again = await claim_one(backend, worker)
         assert (again.number, again.attempt, again.answers) == (1, 1, (Answer("go on", "somebody"),))

@@ -496,6 +496,30 @@ MUTANTS = (
         "any button answers any question", f"{TRANSACTION}._take_as_answer", "asked = asked and", "asked = asked or"
     ),
     Mutant("an answer comes after its time", f"{TRANSACTION}._take_as_answer", "self._expire_question(lane)", "pass"),
+    Mutant(
+        "what is said before a question leaves answers it",
+        f"{TRANSACTION}._take_as_answer",
+        " or not self._question_may_be_known(lane)",
+        "",
+    ),
+    Mutant(
+        "what is said while a question leaves is no answer",
+        f"{LANE}.may_have_left",
+        "self.attempt > self.failures",
+        "False",
+    ),
+    Mutant(
+        "a question that may have left cannot be answered",
+        f"{LANE}.may_have_left",
+        "self.attempt > self.failures",
+        "self.owner is not None",
+    ),
+    Mutant(
+        "a question that was tried in vain may be answered",
+        f"{LANE}.may_have_left",
+        "self.attempt > self.failures",
+        "True",
+    ),
     Mutant("an answered turn is not woken", f"{LANE}.answer", "self._rearm(now)", "pass"),
     Mutant(
         "whoever asks does not wait", f"{LANE}._again_at", "self.rare.expires_at if self.rare.asking else now", "now"

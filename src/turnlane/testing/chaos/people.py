@@ -12,6 +12,7 @@ from random import Random
 from turnlane.app import Bot
 from turnlane.errors import BackendUnavailable
 from turnlane.event_loop import happens
+from turnlane.model.delivery import question_id
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, conversation_key
 
@@ -52,7 +53,7 @@ class People:
         self._plan = plan
         self._left = plan.messages if plan.messages is not None else -1
         self._over = asyncio.Event()
-        self._answered: set[tuple[str, int, int]] = set()
+        self._answered: set[str] = set()
 
     async def write(self) -> None:
         """Returns when the plan's time is over, or all its messages are said."""
@@ -130,11 +131,13 @@ class People:
         return counts.messages_waiting + counts.deliveries_waiting
 
     async def _answer_what_is_asked(self) -> None:
-        """Whoever still writes answers without knowing it; once nobody does, somebody must."""
+        """Whoever still writes answers without knowing it; once nobody does, somebody must, as soon as they see it."""
         for lane in await self._bot.backend.lanes(limit=len(self.said)):
             for asked in await self._bot.backend.questions(lane.conversation, limit=1) if lane.pending else ():
-                if asked.answer is None and (lane.conversation, asked.turn, asked.number) not in self._answered:
-                    self._answered.add((lane.conversation, asked.turn, asked.number))
+                id_ = question_id(asked.conversation, asked.turn, asked.number)
+                shown = await self._bot.backend.delivery(id_) if asked.answer is None else None
+                if shown is not None and shown.state == "sent" and id_ not in self._answered:
+                    self._answered.add(id_)
                     said = self.said[lane.conversation]
                     channel, name = lane.conversation.split("/")
                     text = next(iter(asked.question.options), "yes")

@@ -490,7 +490,7 @@ class Oracle:
         if pressed is not None and lane.batch is not None and asked is not None:
             place = (lane.key, lane.batch.number, len(lane.batch.questions))
             asked = asked if pressed == question_id(*place) else None
-        if asked is None and pressed is None:
+        if pressed is None and (asked is None or not self._may_have_been_asked(lane)):
             return False
         lane.arrived += 1
         self.outcomes[lane.key, message.seq] = "answer"
@@ -500,6 +500,16 @@ class Oracle:
         else:
             self._answer(lane, asked, self._meant(message.text, asked.question.options), message.sender, now)
         return True
+
+    def _may_have_been_asked(self, lane: Account) -> bool:
+        """Not while the question lies in the outbox and is in nobody's hands, nor was when somebody was lost."""
+        assert lane.batch is not None
+        asked = question_id(lane.key, lane.batch.number, len(lane.batch.questions))
+        out = self.accounts[Kind.OUT, lane.key]
+        if any(item.id == asked for item in out.waiting):
+            return False
+        is_next = out.batch is not None and out.batch.items[0].id == asked
+        return not is_next or out.holder is not None or (out.batch is not None and out.batch.lost > 0)
 
     @staticmethod
     def _meant(text: str, options: Sequence[str]) -> str:

@@ -643,9 +643,18 @@ class World:
             ("pause", "pause", "resume", "resume", "resume", "unpark", "unpark", "stop", "retry", "skip")
         )
         verb = "renew" if self._luck.random() < 0.1 else verb
+        if verb == "pause" and self._luck.random() < 0.3:
+            kind, key = self._a_long_answer(kind, key)
         self._note(verb, kind.name, key)
         self.tally[verb] += 1
         await self._steer(verb, kind, key)
+
+    def _a_long_answer(self, kind: Kind, key: str) -> tuple[Kind, str]:
+        """An outbox in which more waits than is being sent, if there is one: few are paused right then by chance."""
+        for lane in self._oracle.accounts.values():
+            if lane.kind is Kind.OUT and lane.holder is not None and lane.batch is not None and lane.waiting:
+                return lane.kind, lane.key
+        return kind, key
 
     async def _steer(self, verb: str, kind: Kind, key: str) -> None:
         match verb:
