@@ -190,6 +190,7 @@ async def test_an_answer_by_hand_is_queued_once_and_silences_the_agent(
     path = "/api/conversations/site/alice/say"
     first = (await client.post(path, json={"text": "Anna here", "id": "a-1"})).json()
     assert (first["done"], first["lane"]["state"]) == (True, "paused")
+    assert (first["state"], first["cause"]) == ("queued", None)
     second = (await client.post(path, json={"text": "Anna here", "id": "a-1"})).json()
     assert (second["done"], second["delivery"]) == (False, first["delivery"])
     (delivery,) = (await client.get("/api/outbox")).json()["deliveries"]

@@ -93,14 +93,29 @@ def test_a_failed_reply_is_sent_again_and_a_waiting_one_is_dropped() -> None:
     assert "dropped: dropped by an operator" in call("show", "site/alice").stdout
 
 
-def test_a_conversation_that_is_gone_is_shown_as_such() -> None:
-    async def gone(life: Life) -> None:
-        await life.say("site/alice", "hi", id="m-1")
-        await life.end(Replied(Reply("hello")))
-        await life.end(GaveUp("410: moved away", gone=True), Kind.OUT)
+async def gone(life: Life) -> None:
+    await life.say("site/alice", "hi", id="m-1")
+    await life.end(Replied(Reply("hello")))
+    await life.end(GaveUp("410: moved away", gone=True), Kind.OUT)
 
+
+def test_a_conversation_that_is_gone_is_shown_as_such() -> None:
     lived(gone)
     assert "turns: idle, nothing can be sent any more: 410: moved away\n" in call("show", "site/alice").stdout
+
+
+def test_an_answer_by_hand_to_who_is_gone_says_that_it_failed() -> None:
+    lived(gone)
+    said = call("send", "site/alice", "Anna here.", "--as-operator", "--id", "a-1")
+    (id_,) = [each["id"] for each in listed("failed") if each["text"] == "Anna here."]
+    assert (said.exit_code, said.stdout) == (1, f"failed: delivery {id_} of site/alice\n")
+    assert f"it was not sent to site/alice: 410: moved away; `turnlane outbox resend {id_}` tries again" in said.stderr
+    assert "will send it" not in said.stderr
+    again = call("send", "site/alice", "Anna here.", "--as-operator", "--id", "a-1", "--json")
+    told = json.loads(again.stdout)
+    assert (again.exit_code, told["done"], told["state"], told["cause"]) == (1, False, "failed", "410: moved away")
+    assert call("outbox", "resend", id_).exit_code == 0
+    assert call("send", "site/alice", "Anna here.", "--as-operator", "--id", "a-1").exit_code == 0
 
 
 def test_what_cannot_be_resent_or_dropped_is_refused_with_the_reason() -> None:

@@ -126,13 +126,21 @@ def _answer_by_hand(
     said, live = common.run(say())
     if as_json:
         common.echo_json(said)
-        return
-    click.echo(f"{'queued' if said.done else 'duplicate, nothing changed'}: delivery {said.delivery} of {key}")
+    else:
+        _tell_by_hand(key, said, live)
+    if said.state == "failed":
+        again = f"`turnlane outbox resend {said.delivery}` tries again"
+        raise Failed(f"it was not sent to {key}: {said.cause}; {again}")
+
+
+def _tell_by_hand(key: str, said: steer.Said, live: int) -> None:
+    state = (said.state or "queued") if said.done else "duplicate, nothing changed"
+    click.echo(f"{state}: delivery {said.delivery} of {key}")
     lane = said.lane
     if lane.paused_until is not None:
         click.echo(f"the agent is silent until {local_time(lane.paused_until):%Y-%m-%d %H:%M:%S};", err=True, nl=False)
         click.echo(f" `{steering_command('resume', lane)}` lets it go on sooner", err=True)
-    if not live:
+    if not live and said.state == "queued":
         click.echo("no worker is running; `turnlane run` will send it", err=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnlane.backends.base import Backend
 from turnlane.channels.incoming import check_name, check_text
 from turnlane.errors import InvalidMessage, NotFound
-from turnlane.model.delivery import operator_id
+from turnlane.model.delivery import DeliveryState, operator_id
 from turnlane.model.lane import Kind
 from turnlane.model.message import ORIGIN_ID_BYTES_MAX, SENDER_BYTES_MAX, Message, channel_of
 from turnlane.model.policy import OnBusy
@@ -31,6 +31,10 @@ class Said:
     """Of the conversation's turns, as it is now."""
     done: bool = True
     """False: it was said before under the same id, and nothing was changed."""
+    state: DeliveryState | None = None
+    """Of the delivery. It has failed already if nothing can be sent to this person; None: it is forgotten."""
+    cause: str | None = None
+    """Why it failed."""
 
 
 async def say(
@@ -48,8 +52,10 @@ async def say(
     acceptance = await backend.say(message, takes_over=takes_over)
     if acceptance is None:
         raise NotFound(f"no conversation {conversation!r} to answer in; `turnlane lanes` lists them")
-    lane = await lane_of(backend, conversation, Kind.TURN)
-    return Said(operator_id(conversation, origin_id), lane, acceptance.verdict == "accepted")
+    id_ = operator_id(conversation, origin_id)
+    said, lane = await backend.delivery(id_), await lane_of(backend, conversation, Kind.TURN)
+    state, cause = (None, None) if said is None else (said.state, said.cause)
+    return Said(id_, lane, acceptance.verdict == "accepted", state, cause)
 
 
 async def pause(backend: Backend, conversation: str, kind: Kind = Kind.TURN, *, until: int | None = None) -> Steered:

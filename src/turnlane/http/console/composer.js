@@ -29,7 +29,7 @@ export function composer(key, then) {
       title: "Answer by hand",
       asks: silent.checked ? TAKES_OVER : SAYS_TOO,
       does: () => post(conversationPath(key, "/say"), { text, id: draft, takeover: silent.checked }),
-      told: "Said.",
+      told: ({ state, cause }) => state === "failed" ? `It was not sent: ${cause}` : "Said.",
       then: () => {
         draft = token();
         if (field.value === text) field.value = "";
