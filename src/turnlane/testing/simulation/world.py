@@ -128,6 +128,7 @@ class World:
             account: (self._chance.choice((0, 0, 0, 700, 3_000)), self._chance.choice((1, 1, 3)))
             for account in ("hooks", "people")
         }
+        self._whim = random.Random(f"{seed}/whims")
         rests = self._haste = random.Random(f"{seed}/rests")
         self._pauses = {"people": rests.choice((0, 0, 300)), "hooks": rests.choice((0, 0, 2_000))}
         self._hurrying = self._haste.choice((0.0, 0.0, 0.1))
@@ -677,9 +678,18 @@ class World:
 
     async def an_operator_tells_a_lane_how_to_behave(self) -> None:
         key, on_busy = self._chance.choice(CONVERSATIONS), self._chance.choice((None, *get_args(OnBusy)))
+        if self._whim.random() < 0.3:
+            key = self._a_steered_turn() or key
         self._note("behave", key, on_busy)
         self.tally["behave"] += 1
         self._oracle.told(key, on_busy, answer=await self._backend.behave(key, on_busy))
+
+    def _a_steered_turn(self) -> str | None:
+        """One that runs while something waits to be handed in: few are told to behave right then by chance."""
+        for lane in self._oracle.accounts.values():
+            if lane.kind is Kind.TURN and lane.holder is not None and lane.waiting and lane.policy.on_busy == "steer":
+                return lane.key
+        return None
 
     async def an_operator_decides_about_a_dead_letter(self) -> None:
         """Mostly about one that there is; sometimes about one that there never was, or is not any more."""
