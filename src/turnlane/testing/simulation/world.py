@@ -410,10 +410,17 @@ class World:
     async def a_worker_refuses_who_came_late(self) -> None:
         if busy := [worker for worker in self._awake() if worker.held]:
             lease = self._chance.choice(self._chance.choice(busy).held)
+            if self._whim.random() < 0.5:
+                lease = self._disturbed_turn(busy) or lease
             refused = await self._backend.refuse_late(lease)
             self._note("refuse late", lease.kind.name, f"{lease.key} e{lease.epoch}", refused)
             self.tally["refused late"] += refused
             self._oracle.refused_late(lease, self._clock.now(), answer=refused)
+
+    def _disturbed_turn(self, busy: list[SimulatedWorker]) -> Lease | None:
+        """One during which somebody came late: few are looked at right then by chance."""
+        leases = [lease for worker in busy for lease in worker.held if lease.kind is Kind.TURN]
+        return next((lease for lease in leases if self._oracle.accounts[lease.kind, lease.key].late), None)
 
     async def a_worker_shows_an_answer(self) -> None:
         """Before it is whole. Some try who have lost the turn or have something else to say, and must not."""
