@@ -571,8 +571,10 @@ class Lane:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether only an answer lets it go on, or the end of the time for it."""
-        return self.owner is None and self.rare.asking and self.retry_at == self.rare.expires_at
+        """Whether only an answer lets it go on, or the end of the time for it. (Parked, it waits for an operator.)"""
+        if self.owner is not None or self.parked:
+            return False
+        return self.rare.asking and self.retry_at == self.rare.expires_at
 
     def await_answer(self, now: int) -> None:
         """The run was stopped to wait for the answer, as if it had not been started."""

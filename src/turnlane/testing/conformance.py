@@ -1865,6 +1865,21 @@ class BackendConformance:
         await backend.commit(again, RetryLater(clock.now() + 3_600_000, "boom"))
         assert await backend.retry(ALICE)
 
+    async def test_a_parked_turn_that_asks_waits_for_an_operator_and_not_for_its_answer(
+        self, backend: Backend, clock: Clock
+    ) -> None:
+        worker = await joined(backend, clock)
+        for number, expires_at in enumerate((None, clock.now() + 3_600_000)):
+            conversation = f"site/asker-{number}"
+            await accept(backend, arrival(f"m-{number}", conversation=conversation))
+            lease = await claim_one(backend, worker)
+            await backend.ask(lease, 1, Question("Deploy now?", expires_at=expires_at))
+            await backend.commit(lease, Parked("there is no such agent"))
+            lane = await lane_of(backend, conversation)
+            assert (lane.state, lane.asks) == ("parked", False)
+            assert await backend.retry(conversation)
+            assert await backend.claim(worker, Kind.TURN) == []
+
     async def test_a_button_answers_its_own_question_once_and_nothing_else(
         self, backend: Backend, clock: Clock
     ) -> None:

@@ -1437,7 +1437,7 @@ class Oracle:
     def hurried(self, kind: Kind, key: str, now: int, *, answer: bool) -> None:
         lane = self.accounts.get((kind, key))
         batch = lane.batch if lane is not None and lane.holder is None else None
-        waits = batch is not None and not batch.awaits_answer
+        waits = lane is not None and batch is not None and (lane.parked or not batch.awaits_answer)
         require_same(answer, waits, "only a batch that waits for its next attempt is hurried")
         if batch is not None and waits:
             batch.again_at = now
