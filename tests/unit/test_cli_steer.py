@@ -15,7 +15,8 @@ from turnlane.clock import SystemClock
 from turnlane.model.lane import Kind
 from turnlane.model.policy import Backoff
 from turnlane.model.question import Question
-from turnlane.model.turn import Asks, Parked, Replied, Reply, RetryLater
+from turnlane.model.turn import Asks, Delivered, Parked, Replied, Reply, RetryLater
+from turnlane.testing.doubles import VirtualClock
 
 PATIENT = replace(AT_ONCE, backoff=Backoff(first_ms=600_000), max_batch=1)
 
@@ -183,6 +184,15 @@ def test_going_on_needs_a_worker() -> None:
     assert call("resume", "site/alice").stderr == "no worker is running; `turnlane run` goes on with it\n"
 
 
+def test_nobody_is_said_to_be_stopping_what_a_lost_worker_had_begun() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "hi", id="m-1")
+        await life.take()
+
+    lived(story, VirtualClock(now=SystemClock().now() - 600_000))  # so the term of its worker is over
+    assert call("stop", "site/alice").stderr == "no worker is running; `turnlane run` goes on with it\n"
+
+
 # Stop
 
 
@@ -346,6 +356,7 @@ def test_what_waits_for_an_answer_says_so_and_how_to_give_it() -> None:
     async def story(life: Life) -> None:
         await life.say("site/alice", "deploy", id="m-1")
         await life.end(Asks(1, Question("Deploy now?", ("yes", "no"))))
+        await life.end(Delivered(), Kind.OUT)
 
     lived(story)
     waits = explained("site:m-1")["waits"]

@@ -73,7 +73,7 @@ def tell_what_it_waits_for(lane: LaneView, live: int) -> None:
         )
     elif lane.asks:
         click.echo(f"`turnlane answer {lane.conversation} TEXT` answers what it asks", err=True)
-    elif lane.pending and not live:
+    elif (lane.pending or lane.owner is not None) and not live:
         click.echo("no worker is running; `turnlane run` goes on with it", err=True)
     elif lane.is_ending:
         click.echo(f"worker {lane.owner} is stopping what it has begun; nothing else starts before", err=True)
