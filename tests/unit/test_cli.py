@@ -307,7 +307,7 @@ def test_show_reads_like_a_chat_in_time_order(lived: None) -> None:
 
 
 def test_show_says_what_went_wrong(lived: None) -> None:
-    assert "turn 1 given up after 1 attempts: it cannot be answered" in call("show", "site/bob").stdout
+    assert "turn 1 given up after 1 attempt: it cannot be answered" in call("show", "site/bob").stdout
     assert "you too  (not sent: 410: gone)" in call("show", "site/carol").stdout
     assert "on its way  (waits to be sent)" in call("show", "other/erin").stdout
 

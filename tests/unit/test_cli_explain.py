@@ -269,6 +269,91 @@ def test_it_waits_for_a_worker_and_says_if_there_is_none() -> None:
     assert (waits["text"], waits["next"]) == ("no worker is running", "turnlane run")
 
 
+def test_what_a_lost_worker_had_begun_is_not_said_to_be_under_way() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.take()
+        await life.say("site/alice", "two", id="m-2")
+        await life.say("site/bob", "wait for me", id="m-3", policy=replace(AT_ONCE, backoff=Backoff(first_ms=60_000)))
+        await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="the model was busy"))
+
+    lived(story, VirtualClock(now=SystemClock().now() - 600_000))  # so the term of its worker is over
+    for message in ("site:m-1", "site:m-2"):
+        waits = explained(message)["waits"]
+        assert (waits["reason"], waits["text"], waits["next"]) == ("worker", "no worker is running", "turnlane run")
+    waits = explained("site:m-3")["waits"]
+    assert (waits["reason"], waits["next"]) == ("retry", "turnlane run")
+    assert waits["text"].endswith("as attempt 2: the model was busy; no worker is running")
+
+
+def test_it_waits_until_a_run_that_was_stopped_has_ended() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.take()
+        await life.backend.stop("site/alice")
+        await life.say("site/alice", "two", id="m-2")
+
+    lived(story)
+    waits = explained("site:m-2")["waits"]
+    stopping = "worker w1 is stopping what it has begun; nothing else starts before"
+    assert (waits["reason"], waits["text"], waits["next"]) == ("run", stopping, None)
+
+
+def test_what_was_put_off_is_not_said_to_have_failed() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.end(RetryLater(at=SystemClock().now() + 60_000, cause="its budget is used up", counts=False))
+
+    lived(story)
+    put_off = "turn 1 was put off and is tried again, as attempt 1: its budget is used up"
+    assert explained("site:m-1")["waits"]["text"] == put_off
+
+
+def test_a_question_that_has_not_left_waits_for_its_outbox() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.end(Replied(Reply("re one")))
+        await life.end(Delivered(), Kind.OUT)
+        await life.backend.pause("site/alice", Kind.OUT)
+        await life.say("site/alice", "two", id="m-2")
+        await life.end(Asks(1, Question("Deploy now?")))
+        await life.say("site/alice", "three", id="m-3")
+
+    lived(story)
+    waits = explained("site:m-2")["waits"]
+    text = "turn 2 asks 'Deploy now?', still to be sent: the lane is paused"
+    assert (waits["reason"], waits["text"]) == ("paused", text)
+    assert waits["next"] == "turnlane resume site/alice --outbox"
+    assert explained("site:m-3")["waits"]["text"] == f"turn 2 comes first; {text}"
+    call("resume", "site/alice", "--outbox")
+    waits = explained("site:m-2")["waits"]
+    assert (waits["reason"], waits["next"]) == ("worker", None)
+    assert waits["text"].endswith("still to be sent: a worker with a free slot takes it next")
+
+
+def test_a_question_that_reached_nobody_is_not_said_to_be_out_of_time() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.end(Asks(1, Question("Deploy now?", expires_at=SystemClock().now() + 600_000)))
+        await life.end(GaveUp("410: gone"), Kind.OUT)
+
+    lived(story)
+    assert "nobody answered: the question reached nobody" in call("explain", "site:m-1").stdout
+    assert "nobody answered turn 1: its question reached nobody" in call("show", "site/alice").stdout
+
+
+def test_who_came_too_fast_is_not_said_to_have_met_a_busy_conversation_alone() -> None:
+    async def story(life: Life) -> None:
+        message = Message("site", "m-1", "site/alice", "alice", "hi")
+        await life.backend.accept([Arrival(message, AT_ONCE, too_fast=True)])
+
+    lived(story)
+    assert (
+        "refused, because the conversation was busy or full, or they came too fast"
+        in call("explain", "site:m-1").stdout
+    )
+
+
 def test_it_names_the_setting_that_holds_it_up() -> None:
     async def story(life: Life) -> None:
         await life.say("web/alice", "hi", id="m-1")

@@ -36,7 +36,7 @@ def test_a_dead_letter_is_retried_and_explained_at_its_new_place() -> None:
     explanation = explained("site:m-1")
     assert (explanation["message"]["seq"], explanation["waits"]["reason"]) == (3, "worker")
     assert (
-        "turn 1 given up after 1 attempts: it cannot be answered (run again since)" in call("show", "site/alice").stdout
+        "turn 1 given up after 1 attempt: it cannot be answered (run again since)" in call("show", "site/alice").stdout
     )
 
 

@@ -16,6 +16,7 @@ from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
 from turnlane.flow import failed
 from turnlane.flow.steer import Steered
+from turnlane.model.explanation import times
 from turnlane.model.view import DeadLetter
 from turnlane.settings import Settings
 
@@ -130,7 +131,7 @@ def _id(letter: DeadLetter) -> str:
 def _tell(letter: DeadLetter) -> None:
     turn = letter.turn
     click.secho(_id(letter), bold=True)
-    click.echo(f"given up {local_time(turn.ended_at):%Y-%m-%d %H:%M:%S} after {turn.attempt} attempts of {turn.agent}")
+    click.echo(f"given up {local_time(turn.ended_at):%Y-%m-%d %H:%M:%S} after {times(turn.attempt)} of {turn.agent}")
     click.secho(f"cause: {one_line(turn.cause or 'not told')}", fg="red")
     click.echo()
     for message in letter.messages:

@@ -13,6 +13,7 @@ from turnlane.cli.table import cells_wide, local_time, one_line, relative, state
 from turnlane.clock import SystemClock
 from turnlane.errors import NotFound
 from turnlane.model.delivery import with_options
+from turnlane.model.explanation import times
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message, MessageOutcome
 from turnlane.model.question import Answer, QuestionView
@@ -139,7 +140,8 @@ def _is_said(answer: Answer, at: int | None, story: Story) -> bool:
 
 def _answer(asked: QuestionView, answer: Answer) -> Line:
     if answer.text is None:
-        return Line(asked.answered_at or 0, 0, "--", f"nobody answered turn {asked.turn} in time", colour="yellow")
+        how = ": its question reached nobody" if asked.reached_nobody else " in time"
+        return Line(asked.answered_at or 0, 0, "--", f"nobody answered turn {asked.turn}{how}", colour="yellow")
     note = f"answers turn {asked.turn}"
     return Line(asked.answered_at or 0, 0, one_line(answer.by or "--"), one_line(answer.text), note, "cyan")
 
@@ -158,7 +160,7 @@ def _turn(turn: TurnView, many: int) -> Line:
     if turn.outcome != "answered":
         since = {"retried": " (run again since)", "dropped": " (dropped since)"}.get(turn.outcome, "")
         cause = one_line(turn.cause or "no cause told")
-        text = f"turn {turn.number} given up after {turn.attempt} attempts: {cause}{since}"
+        text = f"turn {turn.number} given up after {times(turn.attempt)}: {cause}{since}"
         return Line(turn.ended_at, 2, "--", text, colour="red")
     tokens = f", {turn.usage.input_tokens}+{turn.usage.output_tokens} tokens" if turn.usage.input_tokens else ""
     messages = f"{many} message{'s' if many > 1 else ''}"

@@ -34,9 +34,10 @@ async def explain_at(backend: Backend, conversation: str, seq: int, *, now: int)
     explained = explanation.explain(story, seq, workers_live=live, pauses=backend.limits.pauses)
     if explained is None:
         raise NotFound(f"message {seq} of {conversation} is not there: not yet said, or older than what is kept")
-    if live and explained.outcome is None and explained.waits is not None and explained.waits.reason == "worker":
+    [lane] = (lane for lane in story.lanes if lane.kind is Kind.TURN)
+    waits_for_worker = explained.waits is not None and explained.waits.reason == "worker"
+    if live and waits_for_worker and explained.outcome is None and lane.state == "ready":
         running = await backend.lanes(kind=Kind.TURN, state="running", limit=RUNNING_MAX)
-        [lane] = (lane for lane in story.lanes if lane.kind is Kind.TURN)
         return explanation.beside(explained, lane, running, backend.limits)
     return explained
 

@@ -34,7 +34,7 @@ StepName = Literal[
 ]
 _SETTLED: Mapping[MessageOutcome, str] = {
     "superseded": "set aside for what was said after it",
-    "refused": "refused, because the conversation was busy or full; the person was told",
+    "refused": "refused, because the conversation was busy or full, or they came too fast; the person was told",
     "dropped": "dropped, to make room for newer messages",
     "answer": "taken as the answer to what the agent had asked",
     "command": "obeyed as a command; the agent never sees it",
@@ -85,8 +85,10 @@ def explain(story: Story, seq: int, *, workers_live: int, pauses: Pauses | None 
         return None
     told = _Told(story, message)
     waits = told.waits()
-    if waits is not None and waits.reason in {"worker", "rate"}:
-        waits = _held_up(waits, told.waiting_lane, pauses) if workers_live else _without_worker(waits)
+    if waits is not None and not workers_live:
+        waits = _without_worker(waits)
+    elif waits is not None and waits.reason in {"worker", "rate"}:
+        waits = _held_up(waits, told.waiting_lane, pauses)
     return Explanation(
         message=message,
         outcome=None if told.is_pending else told.outcome,
@@ -204,8 +206,9 @@ class _Told:
 
     @property
     def waiting_lane(self) -> LaneView:
-        """Where the message waits, or else the reply to it."""
-        return self._lane(Kind.TURN if self.is_pending else Kind.OUT)
+        """Where the message waits, or else the reply to it, or what its turn has asked."""
+        is_asked = self._unsent_question(self._lane(Kind.TURN)) is not None
+        return self._lane(Kind.TURN if self.is_pending and not is_asked else Kind.OUT)
 
     def waits(self) -> Wait | None:
         if self.is_pending:
@@ -226,17 +229,27 @@ class _Told:
         since_then = last.at if last is not None else since
         go_on = steering_command("resume", lane)
         match lane.state:
+            case "running" if lane.is_ending:
+                text = f"worker {lane.owner} is stopping what it has begun; nothing else starts before"
+                return Wait("run", text, lane.claimed_at)
             case "running":
                 by = f"attempt {lane.attempt} by worker {lane.owner}, epoch {lane.epoch}"
                 return Wait("run", f"{behind}{what} is under way: {by}", lane.claimed_at)
             case "gathering":
                 return Wait("quiet", "more may be said: it is answered once it is quiet", since, lane.ready_at)
+            case "waiting" if (unsent := self._unsent_question(lane)) is not None:
+                out = self._lane(Kind.OUT)
+                sending = self._waits_in(out, unsent.seq == out.done_seq + 1, unsent.queued_at)
+                text = f"{behind}{what} asks {unsent.text!r}, still to be sent: {sending.text}"
+                return replace(sending, text=text)
             case "waiting" if (asked := self._open_question(lane)) is not None:
                 text = f"{behind}{what} waits for the answer to {asked.question.text!r}"
                 until, answer = asked.question.expires_at, f"turnlane answer {lane.conversation} TEXT"
                 return Wait("answer", text, asked.asked_at, until, answer)
             case "waiting":
-                text = f"{behind}{what} failed and is tried again, as attempt {lane.attempt + 1}{cause}"
+                # What was put off without blame, as its budget is used up, is tried again as the same attempt.
+                how = "was put off" if last is not None and last.attempt > lane.attempt else "failed"
+                text = f"{behind}{what} {how} and is tried again, as attempt {lane.attempt + 1}{cause}"
                 held = self._account_held_until(lane) or 0
                 sooner = steering_command("retry", lane) if held < (lane.retry_at or 0) else None
                 return Wait("retry", text, since_then, lane.retry_at, sooner)
@@ -261,6 +274,13 @@ class _Told:
         asked = [each for each in self.story.questions if each.turn == lane.number and lane.kind is Kind.TURN]
         return asked[-1] if asked and asked[-1].answer is None else None
 
+    def _unsent_question(self, lane: LaneView) -> DeliveryView | None:
+        """What nobody can answer yet, as it has not left."""
+        if self._open_question(lane) is None:
+            return None
+        asked = (each for each in self.story.deliveries if (each.kind, each.turn) == ("question", lane.number))
+        return next((each for each in asked if each.state == "queued"), None)
+
 
 def steering_command(verb: str, lane: LaneView) -> str:
     """What an operator types to do that to the lane."""
@@ -268,7 +288,12 @@ def steering_command(verb: str, lane: LaneView) -> str:
 
 
 def _without_worker(wait: Wait) -> Wait:
-    return Wait("worker", "no worker is running", wait.since, next="turnlane run")
+    match wait.reason:
+        case "run" | "worker" | "machine" | "rate":
+            return Wait("worker", "no worker is running", wait.since, next="turnlane run")
+        case "quiet" | "retry":
+            return replace(wait, text=f"{wait.text}; no worker is running", next="turnlane run")
+    return wait
 
 
 def beside(explained: Explanation, lane: LaneView, running: Sequence[LaneView], limits: Limits) -> Explanation:
@@ -338,7 +363,9 @@ def _asked(asked: QuestionView) -> Step:
 
 
 def _answered(asked: QuestionView, answer: Answer) -> Step:
-    text = "nobody answered in time" if answer.timed_out else f"{answer.by} answered: {answer.text}"
+    text = f"{answer.by} answered: {answer.text}"
+    if answer.timed_out:
+        text = "nobody answered: the question reached nobody" if asked.reached_nobody else "nobody answered in time"
     return Step("answer", asked.answered_at or asked.asked_at, text)
 
 
@@ -362,7 +389,7 @@ def _ended(turn: TurnView, *, says_something: bool) -> Step:
         case "dead_letter" | "retried" | "dropped":
             since = {"retried": "its messages were run again", "dropped": "an operator dropped it"}
             kept = since.get(turn.outcome, "it is kept as a dead letter")
-            text = f"turn {turn.number} was given up after {_times(turn.attempt)}{cause}; {kept}"
+            text = f"turn {turn.number} was given up after {times(turn.attempt)}{cause}; {kept}"
             return Step("given_up", turn.ended_at, text)
     return Step("superseded", turn.ended_at, f"turn {turn.number} was superseded{cause}")
 
@@ -379,8 +406,8 @@ def _settled(delivery: DeliveryView) -> Step:
     if delivery.state == "sent":
         receipt = f"receipt {delivery.receipt}" if delivery.receipt else "the platform gave no receipt"
         return Step("receipt", at, f"sent at attempt {delivery.attempt}; {receipt}")
-    return Step("given_up", at, f"not sent after {_times(delivery.attempt)}: {delivery.cause or 'no cause told'}")
+    return Step("given_up", at, f"not sent after {times(delivery.attempt)}: {delivery.cause or 'no cause told'}")
 
 
-def _times(attempts: int) -> str:
+def times(attempts: int) -> str:
     return f"{attempts} attempt{'' if attempts == 1 else 's'}"

@@ -24,7 +24,7 @@ class Answer:
     """What was answered: of the options the one that was meant, or whatever was said instead."""
 
     text: str | None = None
-    """None: nobody answered in time."""
+    """None: nobody answered in time, or the question reached nobody."""
     by: str | None = None
     """Who did: the sender of the message, or `operator`."""
 
@@ -72,6 +72,12 @@ class QuestionView:
     answer: Answer | None = None
     """None: it is open, or its turn was over before anybody answered."""
     answered_at: int | None = None
+
+    @property
+    def reached_nobody(self) -> bool:
+        """Nobody answered, and that was known before the time was over: it could not be sent, or was dropped."""
+        ended, expires_at = self.answer is not None and self.answer.timed_out, self.question.expires_at
+        return ended and (expires_at is None or (self.answered_at or 0) < expires_at)
 
 
 def chosen(text: str, options: Sequence[str]) -> str:

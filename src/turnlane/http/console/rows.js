@@ -176,7 +176,7 @@ function fateOf(delivery, then) {
 }
 
 function questionRow(asked, key, then) {
-  const { question, answer } = asked;
+  const { question } = asked;
   return element("div", { class: "line ours" },
     element("div", { class: "at" }, time(asked.asked_at)),
     element("article", { class: "bubble out question" },
@@ -184,16 +184,22 @@ function questionRow(asked, key, then) {
         "question",
         question.expires_at && asked.open ? [" · waits until ", time(question.expires_at)] : null),
       words(question.text),
-      asked.open ? answers(question, key, then) : element("p", { class: "fate" }, answered(answer, question)),
+      asked.open ? answers(question, key, then) : element("p", { class: "fate" }, answered(asked)),
       asked.delivery ? fateOf(asked.delivery, then) : null));
 }
 
-function answered(answer, question) {
+function answered({ answer, answered_at, question }) {
   const options = question.options.length ? ` (of ${question.options.join(", ")})` : "";
   if (!answer) return element("span", {}, "its turn was over before anybody answered", said(options));
-  if (answer.text === null) return element("span", {}, "nobody answered in time", said(options));
+  if (answer.text === null) return element("span", {}, unanswered(answered_at, question), said(options));
   const by = said(answer.by ?? "the person");
   return element("span", {}, "answered ", element("b", {}, said(answer.text)), " by ", by, said(options));
+}
+
+function unanswered(at, question) {
+  // Known before the time was over: it could not be sent, or was dropped.
+  const inTime = !question.expires_at || at < question.expires_at;
+  return inTime ? "nobody answered: it reached nobody" : "nobody answered in time";
 }
 
 function answers(question, key, then) {
