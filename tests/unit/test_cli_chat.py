@@ -415,6 +415,51 @@ async def test_at_a_keyboard_what_nobody_works_on_is_said(bot: SmallBot, tmp_pat
     os.close(master)
 
 
+async def test_at_a_keyboard_nobody_is_at_work_while_a_question_is_open(bot: SmallBot, tmp_path: Path) -> None:
+    web = bot.channels["web"]
+    assert isinstance(web, Web)
+    master, slave = pty.openpty()
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        keyboard.type("deploy it\r")
+        await keyboard.sees("… an answer is being made")
+        (lease,) = await bot.backend.claim(WORKER, Kind.TURN)
+        await bot.backend.ask(lease, 1, Question("Deploy now?", ("yes", "no")))
+        await bot.send_one()
+        await keyboard.sees("2. no")
+        await web.show(KEY, 1, "soon")
+        await keyboard.sees("… soon")
+        await web.show(KEY, 1, None)
+        assert "an answer is being made" not in await keyboard.sees("› ")
+        keyboard.type("yes\r")
+        await keyboard.sees("… an answer is being made")
+        keyboard.type("/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
+async def test_at_a_keyboard_it_is_said_anew_that_nobody_works_on_it(bot: SmallBot, tmp_path: Path) -> None:
+    await bot.say(KEY, "before", f"{TOKEN}/1")
+    await reply(bot, "an old reply")
+    master, slave = pty.openpty()
+    async with serving(bot) as port, chatting(tmp_path, KEY, port=port, stdio=slave) as chat:
+        os.close(slave)
+        keyboard = Keyboard(master)
+        await keyboard.sees("› ")
+        for text in ("one", "two"):
+            await bot.backend.pause(KEY)
+            keyboard.type(f"{text}\r")
+            await keyboard.sees("· what you say is stored; no answer is made until")
+            await bot.backend.resume(KEY)
+            await reply(bot, f"re {text}")
+            await keyboard.sees(f"re {text}")
+        keyboard.type("/quit\r")
+        assert await asyncio.wait_for(chat.process.wait(), SECONDS_MAX) == 0
+    os.close(master)
+
+
 async def test_at_a_keyboard_a_glimpse_fits_its_line_and_makes_room(bot: SmallBot, tmp_path: Path) -> None:
     web = bot.channels["web"]
     assert isinstance(web, Web)

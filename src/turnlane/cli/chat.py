@@ -139,6 +139,7 @@ class Screen:
         self._prompting = False
         self._preview: str | None = None
         self._is_at_work = False
+        self._is_asked = False
         self._glimpsed: str | None = None
 
     def lines(self) -> Iterator[str]:
@@ -192,11 +193,17 @@ class Screen:
         self._is_at_work = is_at_work
         self.glimpse()
 
+    def asked(self, is_asked: bool) -> None:
+        """Whether it is the person's turn: an answer is to be expected only once they have said something."""
+        self._is_asked = is_asked
+        self.glimpse()
+
     def glimpse(self) -> None:
         """The end of what is being said, in the line of the prompt, as long as nobody types there."""
         if not self._prompting:
             return
-        shown = None if self._typed() else self._preview or (AT_WORK if self._is_at_work else None)
+        at_work = AT_WORK if self._is_at_work and not self._is_asked else None
+        shown = None if self._typed() else self._preview or at_work
         if shown == self._glimpsed:
             return
         if shown is None:
@@ -297,6 +304,7 @@ class Talk:
         line = Line(self._clock.token(), text)
         self._unsent.append(line)
         self._unanswered[line.id] = line
+        self._screen.asked(False)
         self._moved.set()
 
     async def answered(self, seconds: float) -> None:
@@ -373,6 +381,8 @@ class Talk:
         wanted = self._unanswered.keys() - {line.id for line in self._unsent}
         states: dict[str, str] = {}
         page = newest = await self._page()
+        if newest is not None and any(line.get("options") for line in newest["lines"]):
+            self._screen.asked(True)  # still: what was said was a command
         while page is not None:
             states |= {line["id"]: line["state"] for line in page["lines"] if line["from"] == "visitor"}
             if not page["more"] or wanted <= states.keys():
@@ -470,6 +480,9 @@ class Talk:
         self._screen.said(at + who, "\n".join([*filter(None, [text]), *files]), "green" if is_bot else "cyan")
         for id_ in line.get("in_reply_to", ()):
             self._unanswered.pop(id_, None)
+            self._is_kept = False  # the conversation went on
+        if line.get("kind") not in {"notice", "operator"}:
+            self._screen.asked(line.get("kind") == "question")
         self._moved.set()
 
     async def _give_way(self) -> None:
