@@ -20,6 +20,7 @@ from turnlane.backends.base import Arrival
 from turnlane.cli.main import turnlane as command
 from turnlane.clock import Clock, SystemClock
 from turnlane.flow import explain
+from turnlane.model.delivery import question_id
 from turnlane.model.lane import Kind
 from turnlane.model.message import Message
 from turnlane.model.policy import Backoff
@@ -340,6 +341,27 @@ def test_a_question_that_reached_nobody_is_not_said_to_be_out_of_time() -> None:
     lived(story)
     assert "nobody answered: the question reached nobody" in call("explain", "site:m-1").stdout
     assert "nobody answered turn 1: its question reached nobody" in call("show", "site/alice").stdout
+
+
+def test_a_button_that_was_pressed_too_late_is_not_said_to_have_answered() -> None:
+    clock = VirtualClock()
+
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "deploy", id="m-1")
+        await life.end(Asks(1, Question("Deploy now?", ("yes", "no"))))
+        await life.end(Delivered(), Kind.OUT)
+        asked = question_id("site/alice", 1, 1)
+        for number, text in enumerate(("yes", "no")):
+            press = Message("site", f"press-{number}", "site/alice", "alice", text, answers=asked)
+            await life.backend.accept([Arrival(press, AT_ONCE)])
+            clock.advance(1)
+
+    lived(story, clock)
+    assert "taken as the answer to what the agent had asked" in call("explain", "site:press-0").stdout
+    assert "it answers a question that was closed already, so it changed" in call("explain", "site:press-1").stdout
+    shown = call("show", "site/alice").stdout
+    assert "yes  (answers a question)" in shown
+    assert "no  (answers a question that was closed already)" in shown
 
 
 def test_who_came_too_fast_is_not_said_to_have_met_a_busy_conversation_alone() -> None:

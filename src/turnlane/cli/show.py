@@ -102,7 +102,8 @@ def _happened(story: Story) -> Iterator[Line]:
     for message in story.messages:
         # An operator's words are told as what was sent.
         if message.role != "operator":
-            yield _message(message, story.outcomes.get(message.seq))
+            late = story.answered_late(message)
+            yield _message(message, LATE if late else OUTCOMES.get(story.outcomes.get(message.seq)))
     yield from map(_attempt, story.attempts)
     # What the person answered is a message of theirs, and told as such.
     for asked in story.questions:
@@ -115,7 +116,8 @@ def _happened(story: Story) -> Iterator[Line]:
         yield _delivery(delivery, agents.get(delivery.turn or 0, delivery.kind))
 
 
-OUTCOMES: Mapping[MessageOutcome, str] = {
+LATE = "answers a question that was closed already"
+OUTCOMES: Mapping[MessageOutcome | None, str] = {
     "superseded": "set aside",
     "refused": "refused",
     "dropped": "dropped for a newer one",
@@ -125,10 +127,10 @@ OUTCOMES: Mapping[MessageOutcome, str] = {
 }
 
 
-def _message(message: Message, outcome: MessageOutcome | None) -> Line:
+def _message(message: Message, outcome: str | None) -> Line:
     files = f"{len(message.attachments)} attached" if message.attachments else ""
     who = "" if message.role == "person" else f"of the {message.role}"
-    note = ", ".join(filter(None, [who, files, OUTCOMES[outcome] if outcome else ""]))
+    note = ", ".join(filter(None, [who, files, outcome]))
     colour = "cyan" if message.role == "person" else "magenta"
     return Line(message.accepted_at, 0, one_line(message.sender), one_line(message.text), note, colour)
 

@@ -40,6 +40,7 @@ _SETTLED: Mapping[MessageOutcome, str] = {
     "command": "obeyed as a command; the agent never sees it",
     "heard": "others answered here: it starts no turn, and the agent is told of it with its next one",
 }
+_LATE = "it answers a question that was closed already, so it changed nothing; the person was told"
 
 Reason = Literal["quiet", "run", "retry", "answer", "machine", "worker", "limit", "rate", "paused", "parked"]
 
@@ -132,7 +133,8 @@ class _Told:
         yield from self._stored()
         at = self.message.accepted_at
         if self.settled is not None:
-            yield Step("settled", at, _SETTLED[self.settled])
+            late = self.story.answered_late(self.message)
+            yield Step("settled", at, _LATE if late else _SETTLED[self.settled])
         for turn in self.turns:
             yield from self._turn(turn, at)
             at = turn.ended_at

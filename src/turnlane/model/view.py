@@ -311,6 +311,13 @@ class Story:
     held_until: int | None = None
     """Until then nothing is sent for its account: so its rate says, or its platform, which asked for patience."""
 
+    def answered_late(self, message: Message) -> bool:
+        """A button that was pressed again, or too late: its question was closed already, and nothing was changed."""
+        given = {(each.answered_at, each.answer.by) for each in self.questions if each.answer is not None}
+        known_since = min((each.asked_at for each in self.questions), default=0)
+        is_answer = self.outcomes.get(message.seq) == "answer" and message.accepted_at >= known_since
+        return is_answer and (message.accepted_at, message.sender) not in given
+
 
 def held_until(lanes: Iterable[Lane], holds: Mapping[str, int], now: int) -> int | None:
     """Of a conversation with these lanes, where accounts are held until these times."""
