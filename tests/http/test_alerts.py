@@ -139,7 +139,7 @@ async def test_the_page_shows_what_is_raised_and_what_was(bot: SmallBot, client:
         "value": 2.0,
         "threshold": 0.0,
         "text": "2 web hooks were refused or could not be read in the last 5 minutes",
-        "next_step": "`turnlane tail` shows hook.refused and hook.aside with their causes; compare secrets and shapes",
+        "next_step": "the log has hook.refused and hook.aside with their causes; compare secrets and shapes",
     }
     assert (await client.get("/api/alerts")).json() == {"alerts": [raised], "recent": []}
     bot.alerts.thresholds = Thresholds(off=("hook_errors",))

@@ -207,6 +207,19 @@ def test_every_alert_is_shown_here() -> None:
     assert [rule.alert for rule in RULES] == list(ALERTS) == list(dict.fromkeys(case.alert for case in CASES))
 
 
+@pytest.mark.parametrize(
+    ("alert", "where"),
+    [
+        ("lanes_parked", "with `--kind out` those whose reply is held"),
+        ("hook_errors", "the log has hook.refused"),  # facts of one process, which `turnlane tail` cannot show
+        ("sends_failing", "`turnlane tail` shows delivery.retried"),  # why one failed that waits, no list tells
+    ],
+)
+def test_the_next_step_leads_to_where_it_is_told(alert: str, where: str) -> None:
+    (rule,) = (rule for rule in RULES if rule.alert == alert)
+    assert where in rule.next_step
+
+
 @EACH
 def test_past_the_threshold_it_is_raised_once_and_alone(case: Case) -> None:
     """B9, C7"""

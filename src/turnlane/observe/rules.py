@@ -137,7 +137,7 @@ RULES: tuple[Rule, ...] = (
         Growth(Series("turnlane_hook_errors_total"), WINDOW_MS),
         "hook_errors",
         "{value} web hooks were refused or could not be read in the last 5 minutes",
-        "`turnlane tail` shows hook.refused and hook.aside with their causes; compare secrets and shapes",
+        "the log has hook.refused and hook.aside with their causes; compare secrets and shapes",
         unit="number",
     ),
     # C7
@@ -219,7 +219,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "sends_failing",
         "{value} of the sendings failed in the last 5 minutes (more than {threshold})",
-        "`turnlane outbox` shows what waits and why; look whether the platform is up and the token still good",
+        "`turnlane tail` shows delivery.retried with its cause; look whether the platform is up and the token good",
     ),
     Rule(
         "dead_letters",
@@ -245,7 +245,8 @@ RULES: tuple[Rule, ...] = (
         Growth(Series("turnlane_lanes_parked_total"), RECENT_MS),
         0,
         "{value} lanes were parked in the last 15 minutes: nobody could run them, or a reply is held",
-        "`turnlane lanes --state parked` lists them; mend the cause, then `turnlane resume`",
+        "`turnlane lanes --state parked` lists them, with `--kind out` those whose reply is held; mend the cause, then "
+        "`turnlane resume`, for a reply with `--outbox`",
         unit="number",
     ),
     Rule(
