@@ -348,6 +348,12 @@ def test_tail_can_follow_one_conversation(lived: None) -> None:
     assert "cause=it cannot be answered" in lines[-1]
 
 
+def test_tail_prints_times_as_people_read_them(lived: None) -> None:
+    call("pause", "site/bob", "--for", "2h")
+    last = next(line for line in call("tail", "--no-follow").stdout.splitlines() if "lane.paused" in line)
+    assert re.search(r"  until=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$", last), last
+
+
 def test_dead_letters_are_listed_and_shown(lived: None) -> None:
     assert call("deadletters").stdout == call("deadletters", "list").stdout
     assert re.search(r"site/bob#1 +1 +1 +(now|\S+ ago) +it cannot be answered", call("deadletters").stdout)

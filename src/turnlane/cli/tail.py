@@ -9,6 +9,8 @@ import click
 from turnlane.backends import Backend
 from turnlane.cli import common
 from turnlane.cli.table import local_time, one_line
+from turnlane.http.wire import is_time
+from turnlane.model.event import Fact
 from turnlane.model.view import StoredEvent
 from turnlane.settings import Settings
 
@@ -74,7 +76,13 @@ def _tell(stored: StoredEvent, *, as_json: bool) -> None:
     event = stored.event
     moment = local_time(event.at)
     name = click.style(event.name, fg=COLOURS.get(event.name.rpartition(".")[2]))
-    facts = "  ".join(f"{key}={one_line(str(value))}" for key, value in event.facts.items() if value is not None)
+    facts = "  ".join(f"{key}={_fact(key, value)}" for key, value in event.facts.items() if value is not None)
     blanks = " " * max(NAME_CELLS - len(event.name), 0)
     about = f"{event.conversation}  " if event.conversation else ""
     click.echo(f"{moment:%H:%M:%S}.{moment.microsecond // 1_000:03}  {name}{blanks}  {about}{facts}")
+
+
+def _fact(name: str, value: Fact) -> str:
+    if isinstance(value, int) and is_time(name):
+        return f"{local_time(value):%Y-%m-%dT%H:%M:%S}"
+    return one_line(str(value))
