@@ -529,6 +529,20 @@ def test_a_command_that_is_sent_is_obeyed_and_answered_at_once(lived: None) -> N
     assert json.loads(call("send", "web/nina", "/stop", "--wait", "5", "--json").stdout)["outcome"] == "command"
 
 
+def test_a_message_that_is_not_answered_is_not_taken_for_silence(lived: None, folder: Path) -> None:
+    call("send", "web/olga", "hello", "--id", "o-1")
+    call("stop", "web/olga")
+    result = call("send", "web/olga", "hello", "--id", "o-1", "--wait", "5")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "it was set aside, and is not answered; `turnlane explain web:o-1` tells more" in result.stderr
+    (folder / "turnlane.toml").write_text(
+        '[channels.web]\nkind = "web"\n[lanes]\nmax_pending = 1\non_full = "reject"\n'
+    )
+    call("send", "web/olga", "one")
+    result = call("send", "web/olga", "two", "--id", "o-2", "--wait", "5")
+    assert (result.exit_code, "it was refused, and is not answered" in result.stderr) == (5, True)
+
+
 def test_ctrl_c_ends_following_without_noise(lived: None) -> None:
     follower = process("tail", "--since", "0", "--json")
     assert follower.stdout is not None

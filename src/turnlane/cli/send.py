@@ -35,6 +35,7 @@ from turnlane.model.view import DeliveryView, Story, TurnView
 from turnlane.settings import Settings, policy_for
 
 LOOK_AGAIN_SECONDS = 1.0
+UNANSWERED = {"superseded": "set aside", "refused": "refused", "dropped": "dropped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,9 @@ def command(
         _tell(said, waited=seconds is not None)
     if said.outcome == "dead_letter":
         raise Failed(f"turn {said.turn} was given up on: {said.cause}; see `turnlane deadletters`")
+    if said.outcome in UNANSWERED:
+        why = f"{UNANSWERED[said.outcome]}{f' ({said.cause})' if said.cause else ''}, and is not answered"
+        raise Failed(f"it was {why}; `turnlane explain {said.message}` tells more", EXIT_WAITED)
     if seconds is not None and said.outcome is None:
         raise Failed(f"no reply within {seconds:g}s; `turnlane show {said.conversation}` tells more", EXIT_WAITED)
 
