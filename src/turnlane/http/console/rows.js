@@ -198,8 +198,8 @@ function answered({ answer, answered_at, question }) {
 
 function unanswered(at, question) {
   // Known before the time was over: it could not be sent, or was dropped.
-  const inTime = !question.expires_at || at < question.expires_at;
-  return inTime ? "nobody answered: it reached nobody" : "nobody answered in time";
+  const reachedNobody = !question.expires_at || at < question.expires_at;
+  return reachedNobody ? "nobody answered: it reached nobody" : "nobody answered in time";
 }
 
 function answers(question, key, then) {
