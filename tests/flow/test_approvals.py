@@ -11,7 +11,8 @@ import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, World, crashing, ends
 
 from turnlane.agents.function import Function
-from turnlane.model.delivery import NotSent, Refused
+from turnlane.flow.receive import receive
+from turnlane.model.delivery import NotSent, Refused, question_id
 from turnlane.model.policy import Policy
 from turnlane.model.question import QUESTIONS_MAX, Answer
 from turnlane.model.turn import Turn
@@ -38,6 +39,23 @@ class Deployer(Function):
             return "Nothing was deployed."
         where = await turn.ask("Where to?")
         return f"Deployed to {where.text}."
+
+
+async def test_a_button_is_known_to_have_been_pressed_too_late(world: World) -> None:
+    async def ask(turn: Turn) -> str:
+        return (await turn.ask("Deploy now?", options=["yes", "no"])).text or ""
+
+    async with world.working(Function(ask)):
+        await world.say("alice", "deploy")
+        await world.desk.has(1)
+        await world.say("alice", "yes")
+        assert await world.desk.has(2) == ["Deploy now?", "yes"]
+        late = replace(world.message("alice", "no"), answers=question_id("desk/alice", 1, 1))
+        await receive([late], backend=world.backend, policy_for=lambda _: AT_ONCE)
+        await world.settled()
+    story = await world.backend.story("desk/alice")
+    assert story is not None
+    assert [story.answered_late(message) for message in story.messages] == [False, False, True]
 
 
 @POLICIES

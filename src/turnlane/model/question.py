@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turnlane.model.message import Message
 from turnlane.model.value import value
 
 OPTIONS_MAX = 20
@@ -72,6 +73,10 @@ class QuestionView:
     answer: Answer | None = None
     """None: it is open, or its turn was over before anybody answered."""
     answered_at: int | None = None
+
+    def was_answered_by(self, message: Message) -> bool:
+        meant = Answer(chosen(message.text, self.question.options), message.sender)
+        return (self.answer, self.answered_at) == (meant, message.accepted_at)
 
     @property
     def reached_nobody(self) -> bool:

@@ -313,10 +313,9 @@ class Story:
 
     def answered_late(self, message: Message) -> bool:
         """A button that was pressed again, or too late: its question was closed already, and nothing was changed."""
-        given = {(each.answered_at, each.answer.by) for each in self.questions if each.answer is not None}
         known_since = min((each.asked_at for each in self.questions), default=0)
         is_answer = self.outcomes.get(message.seq) == "answer" and message.accepted_at >= known_since
-        return is_answer and (message.accepted_at, message.sender) not in given
+        return is_answer and not any(each.was_answered_by(message) for each in self.questions)
 
 
 def held_until(lanes: Iterable[Lane], holds: Mapping[str, int], now: int) -> int | None:
