@@ -688,6 +688,45 @@ async def test_the_list_is_worked_by_keyboard(site: Site, browser: Browser) -> N
     await shows(page, "older", "older")
 
 
+async def test_a_name_goes_to_the_conversation_for_which_it_was_written(site: Site, browser: Browser) -> None:
+    page = await opened(browser, await start(site))
+    await say(page, "older")
+    await shows(page, "older", "older")
+    await page.press("k", "Control")
+    await say(page, "newer")
+    await shows(page, "newer", "newer")
+    await page.press("F2")
+    await page.type("Fruit")
+    await page.press("Enter")
+    assert await page.run("document.querySelector('#text').value") == ""  # the key has done what it was for
+    await page.press("F2")
+    await page.type("Bread")
+    await page.press("ArrowDown", "Alt")
+    await shows(page, "older", "older")
+    assert await page.texts("#conversations strong") == ["Bread", "older"]
+    await page.press("F2")
+    await page.press("k", "Control")
+    assert await page.texts("#conversations strong") == ["New conversation", "Bread", "older"]
+
+
+async def test_an_answer_in_a_deleted_conversation_disturbs_nobody(
+    site: Site, outside: Outside, browser: Browser
+) -> None:
+    answered = gate(outside)
+    page = await opened(browser, await start(site))
+    await say(page, "older")
+    await page.until(ANSWERING)
+    await page.press("k", "Control")
+    await say(page, "newer")
+    await page.until(ANSWERING)
+    await page.click("#remove")
+    answered.set()
+    await shows(page, "older", "older")
+    await site.all_settled()
+    await page.click("#removed button")
+    await shows(page, "newer", "newer")  # and the browser has nothing to complain of
+
+
 MANY = """
 const token = (place) => `conversation-${String(place).padStart(3, "0")}`;
 const all = Array.from({ length: 60 }, (_, place) => ({

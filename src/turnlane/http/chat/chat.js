@@ -129,7 +129,9 @@ function receive(reply) {
   const token = reply.conversation;
   put(token, reply);
   settle(token, reply);
-  tell(token === open ? reply.text : `New reply in ${titleOf(store.conversation(token))}`);
+  const listed = store.conversation(token); // not if it was deleted meanwhile; it can be put back
+  if (token === open) tell(reply.text);
+  else if (listed) tell(`New reply in ${titleOf(listed)}`);
   lookedAt();
   draw();
   stream.cover();
@@ -402,6 +404,7 @@ const trays = new Map(); // files that were chosen and not sent, by token
 
 function choose(token) {
   if (token !== open) {
+    if (document.activeElement === name) name.blur(); // what was written there is a name of the one that was open
     trays.set(open, chosenFiles());
     open = token;
     putFiles(trays.get(token) ?? []);
@@ -544,7 +547,9 @@ name.addEventListener("blur", rename);
 name.addEventListener("keydown", (event) => {
   if (event.isComposing) return;
   if (event.key === "Escape") name.value = store.conversation(open)?.name ?? "";
-  if (event.key === "Enter" || event.key === "Escape") text.focus();
+  if (event.key !== "Enter" && event.key !== "Escape") return;
+  event.preventDefault(); // else the line break would go to where the focus goes
+  text.focus();
 });
 
 byId("begin").addEventListener("click", begin);
