@@ -24,6 +24,7 @@ from turnlane.model.message import Attachment, Message
 from turnlane.model.policy import OnFull, Policy
 from turnlane.model.question import Question
 from turnlane.model.turn import GaveUp, Parked, Replied, Reply
+from turnlane.model.view import DeliveryView
 
 
 async def test_the_page_is_served_with_a_strict_policy(client: httpx2.AsyncClient) -> None:
@@ -540,3 +541,24 @@ async def test_what_grows_is_seen_by_its_own_visitor_only(bot: SmallBot, running
         assert (await reader.next()).data["text"] == "mine"
         await web.show(f"web/{TOKEN}", 2, "the next turn's")
         assert [(await reader.next()).data["text"] for _ in range(2)] == [None, "the next turn's"]
+
+
+async def test_what_grows_is_seen_however_busy_the_store_is(
+    bot: SmallBot, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, read = bot.channels["web"], bot.backend.deliveries
+    assert isinstance(web, Web)
+
+    async def changed(within: float) -> bool:
+        return True
+
+    async def read_slowly(key: str, *, after: int, limit: int) -> list[DeliveryView]:
+        await asyncio.sleep(0)  # meanwhile the store has changed again
+        return await read(key, after=after, limit=limit)
+
+    monkeypatch.setattr(bot.backend, "changed", changed)
+    monkeypatch.setattr(bot.backend, "deliveries", read_slowly)
+    async with reading(running, f"/channels/web/{TOKEN}/stream") as reader:
+        for text in ("Hel", "Hello"):
+            await web.show(f"web/{TOKEN}", 1, text)
+            assert (await reader.next()).data["text"] == text

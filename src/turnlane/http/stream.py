@@ -173,8 +173,14 @@ class Streams:
 
     @staticmethod
     async def _until(change: asyncio.Task[bool], beside: Beside | None) -> AsyncGenerator[bytes, None]:
-        """Wait for the store; meanwhile, what moves beside it."""
-        while not change.done():
+        """Wait for the store; meanwhile, what moves beside it. Told once in any case, however busy the store is."""
+        while True:
+            if beside is not None and beside.moved.is_set():
+                beside.moved.clear()
+                if news := beside.news():
+                    yield b"".join(map(bytes, news))
+            if change.done():
+                break
             moved = [] if beside is None else [asyncio.create_task(beside.moved.wait())]
             try:
                 # Not awaited itself: a reader that leaves must not cancel the wait of all others.
@@ -182,10 +188,6 @@ class Streams:
             finally:
                 for each in moved:
                     each.cancel()
-            if beside is not None and beside.moved.is_set():
-                beside.moved.clear()
-                if news := beside.news():
-                    yield b"".join(map(bytes, news))
         if not change.cancelled():
             change.result()
 
