@@ -123,7 +123,7 @@ class LiveSettings:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`turnlane settings` lists them"
         if self._base.read_from is not None and not self._base.read_from.file_name:
-            hint += " No settings file was read; --config names one"
+            hint += f"{'' if close else '.'} No settings file was read; --config names one"
         raise NotFound(f"no setting {name[:100]!r} can change at run time; {hint}")
 
     def one(self, name: str) -> Setting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -184,9 +185,12 @@ async def test_whatever_is_stored_can_be_removed(live: LiveSettings, backend: Me
     assert await backend.configuration() == {}
 
 
-async def test_without_a_file_a_name_that_is_not_known_may_be_in_one(backend: MemoryBackend) -> None:
-    with pytest.raises(NotFound, match="No settings file was read; --config names one"):
-        await LiveSettings(backend, load(None, {})).change("channels.site.paused", "true", by="test")
+@pytest.mark.parametrize(("name", "ending"), [("channels.site.paused", "?"), ("nonsense", " lists them.")])
+async def test_without_a_file_a_name_that_is_not_known_may_be_in_one(
+    backend: MemoryBackend, name: str, ending: str
+) -> None:
+    with pytest.raises(NotFound, match=re.escape(f"{ending} No settings file was read; --config names one")):
+        await LiveSettings(backend, load(None, {})).change(name, "true", by="test")
 
 
 async def test_what_could_not_be_brought_into_force_is_tried_again(backend: MemoryBackend, base: Settings) -> None:
