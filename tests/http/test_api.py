@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from tests.http.conftest import WORKER, SmallBot, in_process
 
+from turnlane.backends.base import Backend
 from turnlane.http.wire import plain, to_json
 from turnlane.model.event import Event
 from turnlane.model.lane import Kind
@@ -80,6 +81,32 @@ async def test_an_unknown_conversation_is_not_found(client: httpx2.AsyncClient, 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("lanes?channel=a%00b", 400),
+        ("sessions?agent=%00", 400),
+        ("usage?user=%00", 400),
+        ("deadletters?conversation=site%2F%00", 400),
+        ("conversations/site/%00", 404),
+        ("messages/site/a%00b", 404),
+        ("messages/%00/a", 404),
+        ("outbox/%00", 404),
+        ("deadletters/%00%231", 404),
+        ("schedules/%00", 404),
+        ("transcripts/%00", 404),
+        ("transcripts/search?q=%00", 400),
+    ],
+)
+async def test_what_no_store_can_hold_is_a_problem_on_each(
+    bot: SmallBot, backend: Backend, monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    monkeypatch.setattr(bot, "backend", backend)
+    async with in_process(bot) as client:
+        answer = await client.get(f"/api/{path}")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
 async def test_the_outbox_shows_what_waits_and_what_left(bot: SmallBot, client: httpx2.AsyncClient) -> None:
     await bot.say("site/alice", "hi")
     await bot.answer_one("hello")
@@ -129,6 +156,9 @@ async def test_locks_workers_and_counts_are_shown(bot: SmallBot, client: httpx2.
         ("outbox?state=lost", "state"),
         ("locks?limit=3", "limit"),
         ("conversations/site/alice?limit=-1", "limit"),
+        ("lanes?limit=1&limit=2", "limit"),
+        ("outbox?state=failed&state=held", "state"),
+        ("usage?user=%00", "user"),
         ("events?after=yesterday", "after"),
         ("events?after=-2", "after"),
     ],

@@ -22,7 +22,7 @@ from turnlane.http import openapi
 from turnlane.http.answer import json_answer
 from turnlane.http.audit import concerns
 from turnlane.http.base import Bot
-from turnlane.http.query import Query, conversation_key_in, written_after
+from turnlane.http.query import Query, conversation_key_in, name_in, written_after
 from turnlane.http.webhooks import read_body
 from turnlane.live_settings import VALUE_CHARACTERS_MAX
 from turnlane.model.delivery import DeliveryState
@@ -178,7 +178,7 @@ class Api:
         lanes = await self._backend.lanes(
             kind=Kind[(query.word("kind", openapi.KINDS) or "turn").upper()],
             state=query.word("state", get_args(LaneState)),
-            channel=query.text("channel"),
+            channel=query.stored("channel"),
             limit=query.limit(),
         )
         return json_answer({"lanes": lanes})
@@ -239,7 +239,7 @@ class Api:
         Query(request)
         channel, _, origin_id = written_after(request, MESSAGES).partition("/")
         now = self._clock.now()
-        return json_answer(await explain(self._backend, unquote(channel), unquote(origin_id), now=now))
+        return json_answer(await explain(self._backend, name_in(channel), name_in(origin_id), now=now))
 
     async def outbox(self, request: Request) -> Response:
         query = Query(request, "state", "limit")
@@ -248,7 +248,7 @@ class Api:
 
     async def delivery(self, request: Request) -> Response:
         Query(request)
-        return json_answer(await failed.delivery(self._backend, unquote(written_after(request, OUTBOX))))
+        return json_answer(await failed.delivery(self._backend, name_in(written_after(request, OUTBOX))))
 
     async def decide_delivery(self, request: Request) -> Response:
         """`POST …/resend` and `…/drop`."""
@@ -256,13 +256,13 @@ class Api:
         written = written_after(request, OUTBOX)
         how = _suffix(written, DELIVERY_DECISIONS)
         await _body(request, _NOTHING)
-        decided = await DELIVERY_DECISIONS[how](self._backend, unquote(written.removesuffix(how)))
+        decided = await DELIVERY_DECISIONS[how](self._backend, name_in(written.removesuffix(how)))
         concerns(request, decided.conversation)
         return json_answer(decided)
 
     async def dead_letters(self, request: Request) -> Response:
         query = Query(request, "conversation", "limit")
-        letters = await self._backend.dead_letters(conversation=query.text("conversation"), limit=query.limit())
+        letters = await self._backend.dead_letters(conversation=query.stored("conversation"), limit=query.limit())
         return json_answer({"dead_letters": letters})
 
     async def dead_letter(self, request: Request) -> Response:
@@ -295,7 +295,7 @@ class Api:
 
     async def schedule(self, request: Request) -> Response:
         Query(request)
-        return json_answer(await schedule.one(self._backend, unquote(written_after(request, SCHEDULES))))
+        return json_answer(await schedule.one(self._backend, name_in(written_after(request, SCHEDULES))))
 
     async def steer_schedule(self, request: Request) -> Response:
         """`POST …/fire` and the other words of `SCHEDULE_VERBS`."""
@@ -303,7 +303,7 @@ class Api:
         written = written_after(request, SCHEDULES)
         how = _suffix(written, SCHEDULE_VERBS)
         await _body(request, _NOTHING)
-        name = unquote(written.removesuffix(how))
+        name = name_in(written.removesuffix(how))
         if how == "/fire":
             steered = await schedule.fire(self._backend, name, self._clock.now())
         else:
@@ -322,11 +322,11 @@ class Api:
         text = None
         if request.method == "PUT":
             text = decode_json(_SETTING, request.headers, await read_body(request, SETTING_BYTES_MAX)).text
-        return json_answer(await self._live.change(unquote(written_after(request, SETTINGS)), text, by="api"))
+        return json_answer(await self._live.change(name_in(written_after(request, SETTINGS)), text, by="api"))
 
     async def sessions(self, request: Request) -> Response:
         query = Query(request, "agent", "limit")
-        return json_answer({"sessions": await self._backend.sessions(agent=query.text("agent"), limit=query.limit())})
+        return json_answer({"sessions": await self._backend.sessions(agent=query.stored("agent"), limit=query.limit())})
 
     async def usage(self, request: Request) -> Response:
         query = Query(request, "by", "since", "until", "channel", "user")
@@ -334,8 +334,8 @@ class Api:
         spent = await self._backend.spent(
             since=0 if since is None else day_of_date(since),
             until=None if until is None else day_of_date(until),
-            channel=query.text("channel"),
-            user=query.text("user"),
+            channel=query.stored("channel"),
+            user=query.stored("user"),
         )
         return json_answer({"usage": summed(spent, query.words("by", get_args(By)))})
 

@@ -69,6 +69,7 @@ _BODIES = (404, 408, 413, 415, 422)
 """Where something is named, and a body is read."""
 
 _WORDS: Schema = {"type": "string"}
+_WITHOUT_NUL: Schema = {"type": "string", "pattern": "^[^\\u0000]*$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,11 @@ def operations() -> Sequence[Operation]:
     """Every path of the API, in the order of docs/reference/http.md."""
     kind = _choice("kind", KINDS, "Of lanes; `turn` if not given")
     state = _choice("state", get_args(LaneState), "Only lanes in this state")
-    channel = _query("channel", {"type": "string"}, "Only of this channel")
-    agent = _query("agent", {"type": "string"}, "Only of this agent")
+    channel = _query("channel", _WITHOUT_NUL, "Only of this channel")
+    agent = _query("agent", _WITHOUT_NUL, "Only of this agent")
     limit = _query("limit", _whole(1, LIMIT_MAX, LIMIT_DEFAULT), "At most so many")
     delivery_state = _choice("state", get_args(DeliveryState), "`queued` if not given")
-    conversation = _query("conversation", {"type": "string"}, "Only of this conversation, by its key")
+    conversation = _query("conversation", _WITHOUT_NUL, "Only of this conversation, by its key")
     after = _query("after", _whole(0, CURSOR_MAX), "Begin after this cursor; without one, now")
     seen = {**after, "name": "Last-Event-ID", "in": "header", "description": "The same, and wins: browsers send it"}
     event = _object({"id": _WORDS, "event": _WORDS, "data": _WORDS})
@@ -177,7 +178,7 @@ def _of_conversations(limit: Schema) -> Sequence[Operation]:
     key = _in_path("key", "A conversation, `CHANNEL/ROOM`", example="site/alice")
     turns_only = _object({"outbox": {"const": False, "default": False}}, optional=True)
     told = _object({"on_busy": {"enum": [*get_args(OnBusy), None], "default": None}}, optional=True)
-    text = {"type": "string", "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX, "pattern": "^[^\\u0000]*$"}
+    text = {**_WITHOUT_NUL, "minLength": 1, "maxLength": ANSWER_CHARACTERS_MAX}
     said = _object({"text": {**text, "examples": ["yes"]}})
     either = _object({"outbox": _OUTBOX}, optional=True)
     steered = _ref(Steered)
@@ -206,23 +207,23 @@ def _of_usage(channel: Schema) -> Operation:
         _query("since", {"type": "string", "format": "date"}, "From this day on, by universal time"),
         _query("until", {"type": "string", "format": "date"}, "To this day"),
         channel,
-        _query("user", {"type": "string"}, "Only of this user"),
+        _query("user", _WITHOUT_NUL, "Only of this user"),
     ]
     return Operation("/api/usage", "What turns used, and what it cost", _list("usage", Sum), asked)
 
 
 def _of_transcripts(limit: Schema) -> Sequence[Operation]:
     session = _in_path("session", "A session of Claude Code; the beginning of its id is enough", TRANSCRIPT_EXAMPLE)
-    project = _query("project", {"type": "string"}, "Of this folder, or of one of this name")
+    project = _query("project", _WITHOUT_NUL, "Of this folder, or of one of this name")
     since = _query("since", {"type": "string", "format": "date"}, "From this day on, by universal time")
     until = _query("until", {"type": "string", "format": "date"}, "To this day")
     after = _query("after", {"type": "string", "pattern": "^[0-9]{1,14}-[0-9]{1,15}$"}, "What `next` said")
     asked = [
-        _query("q", {"type": "string"}, 'Words, "a phrase", begin*, -not; without, the newest'),
+        _query("q", _WITHOUT_NUL, 'Words, "a phrase", begin*, -not; without, the newest'),
         *(project, since, until, limit),
-        _query("tool", {"type": "string"}, "What this tool was given or has answered"),
+        _query("tool", _WITHOUT_NUL, "What this tool was given or has answered"),
         _choice("kind", get_args(EntryKind), "Of this kind alone"),
-        _query("session", {"type": "string"}, "Of this session alone, by its whole id"),
+        _query("session", _WITHOUT_NUL, "Of this session alone, by its whole id"),
     ]
     entries = {"type": "array", "items": _ref(Entry)}
     prompts = {"type": "array", "items": _ref(PromptView)}

@@ -11,11 +11,15 @@ from urllib.parse import quote, unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from turnlane.errors import NotFound
+
 T = TypeVar("T", bound=str)
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1000
 CURSOR_MAX = 2**63 - 1
+NUL = "\0"
+"""Nothing that is stored is named with one, and not every store can even be asked for it."""
 
 
 class Query:
@@ -26,9 +30,18 @@ class Query:
         for name in self._given:
             if name not in known:
                 raise _refusal(name, f"there is no such parameter{_suggestion(name, known)}")
+            if len(self._given.getlist(name)) > 1:
+                raise _refusal(name, "it is given more than once; give it once")
 
     def text(self, name: str) -> str | None:
         return self._given.get(name)
+
+    def stored(self, name: str) -> str | None:
+        """A text that the store is asked for."""
+        given = self._given.get(name)
+        if given is not None and NUL in given:
+            raise _refusal(name, "it contains a NUL character; leave it out")
+        return given
 
     def word(self, name: str, words: Sequence[T]) -> T | None:
         given = self._given.get(name)
@@ -84,6 +97,14 @@ def written_after(request: Request, prefix: str) -> str:
     """The rest of the path as it was written. The server has decoded `path`, where an encoded slash looks like any."""
     raw: bytes = request.scope["raw_path"]
     return raw.decode("latin-1").partition("?")[0].partition(prefix)[2]
+
+
+def name_in(written: str) -> str:
+    """What a part of a path names."""
+    name = unquote(written)
+    if NUL in name:
+        raise NotFound("nothing is named with a NUL character; leave %00 out of the path")
+    return name
 
 
 def conversation_key_in(written: str) -> str:

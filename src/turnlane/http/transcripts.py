@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import date
 from typing import get_args
-from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from turnlane.errors import NotFound
 from turnlane.http.answer import json_answer
 from turnlane.http.base import Bot
-from turnlane.http.query import Query, written_after
+from turnlane.http.query import Query, name_in, written_after
 from turnlane.model.usage import DAY_MS, Price, day_of_date
 from turnlane.settings import prices_of, transcripts_file_of
 from turnlane.transcripts import Transcripts, open_transcripts
@@ -49,7 +48,7 @@ class TranscriptsApi:
         async with self._open() as store:
             found = (
                 await store.sessions(
-                    project=query.text("project"),
+                    project=query.stored("project"),
                     since=_begin(query.date("since")),
                     until=_end(query.date("until")),
                     limit=query.limit(),
@@ -66,7 +65,7 @@ class TranscriptsApi:
         async with self._open() as store:
             if store is None:
                 raise NotFound("there are no transcripts yet; `turnlane transcripts import` takes them in")
-            view = await store.session(unquote(written_after(request, TRANSCRIPTS)))
+            view = await store.session(name_in(written_after(request, TRANSCRIPTS)))
             entries, following = await store.entries(view.session, after=after, limit=limit)
             prompts = await store.prompts(view.session)
         cursor = None if following is None else "-".join(map(str, following))
@@ -76,13 +75,13 @@ class TranscriptsApi:
     async def search(self, request: Request) -> Response:
         query = Query(request, "q", "project", "since", "until", "tool", "kind", "session", "limit")
         wanted = Wanted(
-            query.text("q") or "",
-            query.text("project"),
+            query.stored("q") or "",
+            query.stored("project"),
             _begin(query.date("since")),
             _end(query.date("until")),
-            query.text("tool"),
+            query.stored("tool"),
             query.word("kind", get_args(EntryKind)),
-            query.text("session"),
+            query.stored("session"),
         )
         limit = query.limit()
         async with self._open() as store:
