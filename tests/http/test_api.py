@@ -16,6 +16,7 @@ from turnlane.model.lane import Kind
 from turnlane.model.message import conversation_key
 from turnlane.model.turn import GaveUp, Parked, Replied, Reply, RetryLater
 from turnlane.model.usage import Usage
+from turnlane.model.view import DeliveryView
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -446,6 +447,26 @@ async def test_a_delivery_is_shown_resent_and_dropped(bot: SmallBot, client: htt
     assert [each["id"] for each in (await client.get("/api/outbox?state=dropped")).json()["deliveries"]] == [
         delivery["id"]
     ]
+
+
+async def test_a_delivery_is_dropped_though_somebody_sends_it_again_meanwhile(
+    bot: SmallBot, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bot.say("site/alice", "hi")
+    await bot.answer_one("hello")
+    (lease,) = await bot.backend.claim(WORKER, Kind.OUT)
+    await bot.backend.commit(lease, GaveUp("it cannot be sent"))
+    (failed,) = await bot.backend.outbox(state="failed")
+    read = bot.backend.delivery
+
+    async def read_before_another_sends_it_again(id: str) -> DeliveryView | None:
+        found = await read(id)
+        await bot.backend.resend(failed.conversation, failed.seq)
+        return found
+
+    monkeypatch.setattr(bot.backend, "delivery", read_before_another_sends_it_again)
+    answer = await client.post(f"/api/outbox/{failed.id}/drop")
+    assert (answer.status_code, answer.json()["state"]) == (200, "dropped")
 
 
 @pytest.mark.parametrize(("path", "status"), [("nope/resend", 404), ("nope/drop", 404), ("nope", 405), ("/drop", 404)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from turnlane.backends.base import Backend
 from turnlane.errors import NotFound
 from turnlane.flow.steer import Steered, lane_of
@@ -42,12 +44,12 @@ async def delivery(backend: Backend, id: str) -> DeliveryView:
 
 async def resend(backend: Backend, id: str) -> DeliveryView:
     """Send it again under the same id, after what already waits; or let it go, if it is held. Answers it as it is."""
-    found = await delivery(backend, id)
-    if await backend.resend(found.conversation, found.seq):
+    refused = await _refused(backend, backend.resend, id)
+    if refused is None:
         return await delivery(backend, id)
-    if found.state == "sent":
+    if refused.state == "sent":
         raise NotFound(f"delivery {id} was sent; only what failed, was dropped or is held can be sent again")
-    outbox = f"{found.conversation} --outbox"
+    outbox = f"{refused.conversation} --outbox"
     raise NotFound(
         f"delivery {id} waits to be sent already; `turnlane retry {outbox}` ends the wait for a next attempt, "
         f"`turnlane resume {outbox}` a pause"
@@ -56,10 +58,23 @@ async def resend(backend: Backend, id: str) -> DeliveryView:
 
 async def drop(backend: Backend, id: str) -> DeliveryView:
     """It is not sent, and on no list; what is behind it goes on. Answers it as it is then."""
-    found = await delivery(backend, id)
-    if not await backend.drop(found.conversation, found.seq):
-        raise NotFound(f"delivery {id} was {found.state}; only what waits or failed can be dropped")
+    refused = await _refused(backend, backend.drop, id)
+    if refused is not None:
+        raise NotFound(f"delivery {id} was {refused.state}; only what waits or failed can be dropped")
     return await delivery(backend, id)
+
+
+async def _refused(backend: Backend, decide: Callable[[str, int], Awaitable[bool]], id: str) -> DeliveryView | None:
+    """The delivery about which nothing can be decided, as it is; None once it is done.
+
+    Somebody else may decide at the same time, and whatever is sent again gets another place.
+    """
+    found, before = await delivery(backend, id), None
+    while found != before:
+        if await decide(found.conversation, found.seq):
+            return None
+        found, before = await delivery(backend, id), found
+    return found
 
 
 async def _no_dead_letter(backend: Backend, conversation: str, number: int) -> NotFound:
