@@ -168,6 +168,15 @@ def test_a_message_that_went_into_no_turn_says_why() -> None:
     assert explained("site:m-2")["outcome"] == "answered"
 
 
+def test_a_message_that_was_stopped_while_it_waited_says_so() -> None:
+    async def story(life: Life) -> None:
+        await life.say("site/alice", "one", id="m-1")
+        await life.backend.stop("site/alice")
+
+    lived(story)
+    assert "settled     set aside unanswered, as the conversation was stopped" in call("explain", "site:m-1").stdout
+
+
 def test_a_message_may_be_named_by_its_place() -> None:
     async def story(life: Life) -> None:
         await life.say("site/a%20b", "one", id="x:/1")
@@ -250,6 +259,28 @@ def test_who_waits_for_an_answer_is_not_said_to_wait_for_a_retry() -> None:
     tried = call("retry", "site/alice")
     assert tried.stdout == "nothing waits for a retry: site/alice is waiting, 1 to be answered\n"
     assert tried.stderr == "`turnlane answer site/alice TEXT` answers what it asks\n"
+
+
+def test_a_turn_that_runs_on_while_it_asks_is_told_in_its_time() -> None:
+    clock = VirtualClock()
+
+    async def story(life: Life) -> None:
+        for name in ("alice", "bob"):
+            await life.say(f"site/{name}", "one", id=name)
+            lease = await life.take()
+            clock.advance(1)
+            await life.backend.ask(lease, 1, Question("Deploy now?", ("yes", "no")))
+            await life.end(Delivered(), Kind.OUT)
+            clock.advance(1)
+            if name == "alice":
+                await life.backend.answer("site/alice", "yes")
+                await life.backend.commit(lease, Replied(Reply("done")))
+
+    lived(story, clock)
+    steps, waits = explained("site:alice")["steps"], explained("site:bob")["waits"]
+    assert [step["name"] for step in steps] == ["stored", "gathered", "turn", "asked", "answer", "answered", "outbox"]
+    assert [each["at"] for each in steps] == sorted(each["at"] for each in steps)
+    assert (waits["reason"], waits["next"]) == ("answer", "turnlane answer site/bob TEXT")
 
 
 def test_it_waits_for_a_worker_and_says_if_there_is_none() -> None:

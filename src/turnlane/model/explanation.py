@@ -33,7 +33,7 @@ StepName = Literal[
     "receipt",
 ]
 _SETTLED: Mapping[MessageOutcome, str] = {
-    "superseded": "set aside for what was said after it",
+    "superseded": "set aside unanswered, as the conversation was stopped",
     "refused": "refused, because the conversation was busy or full, or they came too fast; the person was told",
     "dropped": "dropped, to make room for newer messages",
     "answer": "taken as the answer to what the agent had asked",
@@ -186,9 +186,13 @@ class _Told:
         first, last = batch[0], batch[-1 - len(late)]
         who = f"messages {first.seq} to {last.seq} together are" if last.seq > first.seq else "this message alone is"
         yield Step("gathered", last.accepted_at, f"{who} turn {turn.number}")
-        yield from self._tried(turn.number)
+        tried = self._tried(turn.number)
+        # The run that answered may have asked without ending: on_ask = "hold".
+        held = [step for step in tried if turn.worker and step.name != "attempt" and step.at > turn.started_at]
+        yield from (step for step in tried if step not in held)
         if turn.worker:
             yield _started(turn)
+        yield from held
         yield from (_steered(turn, message, f"message {message.seq} was") for message in late)
 
     def _delivery(self, delivery: DeliveryView, since: int) -> Iterator[Step]:
@@ -234,20 +238,20 @@ class _Told:
             case "running" if lane.is_ending:
                 text = f"worker {lane.owner} is stopping what it has begun; nothing else starts before"
                 return Wait("run", text, lane.claimed_at)
+            case "running" | "waiting" if (unsent := self._unsent_question(lane)) is not None:
+                out = self._lane(Kind.OUT)
+                sending = self._waits_in(out, unsent.seq == out.done_seq + 1, unsent.queued_at)
+                text = f"{behind}{what} asks {unsent.text!r}, still to be sent: {sending.text}"
+                return replace(sending, text=text)
+            case "running" | "waiting" if (asked := self._open_question(lane)) is not None:
+                text = f"{behind}{what} waits for the answer to {asked.question.text!r}"
+                until, answer = asked.question.expires_at, f"turnlane answer {lane.conversation} TEXT"
+                return Wait("answer", text, asked.asked_at, until, answer)
             case "running":
                 by = f"attempt {lane.attempt} by worker {lane.owner}, epoch {lane.epoch}"
                 return Wait("run", f"{behind}{what} is under way: {by}", lane.claimed_at)
             case "gathering":
                 return Wait("quiet", "more may be said: it is answered once it is quiet", since, lane.ready_at)
-            case "waiting" if (unsent := self._unsent_question(lane)) is not None:
-                out = self._lane(Kind.OUT)
-                sending = self._waits_in(out, unsent.seq == out.done_seq + 1, unsent.queued_at)
-                text = f"{behind}{what} asks {unsent.text!r}, still to be sent: {sending.text}"
-                return replace(sending, text=text)
-            case "waiting" if (asked := self._open_question(lane)) is not None:
-                text = f"{behind}{what} waits for the answer to {asked.question.text!r}"
-                until, answer = asked.question.expires_at, f"turnlane answer {lane.conversation} TEXT"
-                return Wait("answer", text, asked.asked_at, until, answer)
             case "waiting":
                 # What was put off without blame, as its budget is used up, is tried again as the same attempt.
                 how = "was put off" if last is not None and last.attempt > lane.attempt else "failed"
