@@ -54,7 +54,16 @@ def test_a_token_that_could_be_guessed_or_misread_is_refused(token: str) -> None
 
 
 @pytest.mark.parametrize(
-    "changes", [{"id": ""}, {"id": "x" * 257}, {"id": 1}, {"text": None}, {"text": "\0"}, {"sender": "somebody else"}]
+    "changes",
+    [
+        {"id": ""},
+        {"id": "x" * 257},
+        {"id": 1},
+        {"text": None},
+        {"text": "\0"},
+        {"answers": ""},
+        {"sender": "somebody else"},
+    ],
 )
 def test_other_shapes_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidMessage):

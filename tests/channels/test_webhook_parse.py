@@ -181,6 +181,8 @@ def test_deep_nesting_is_refused(body: bytes) -> None:
         {"sent_at": "1969-12-31T23:59:59Z"},
         {"sent_at": "0001-01-01T00:00:00+23:59"},
         {"sent_at": "9999-12-31T23:59:59-23:59"},
+        {"answers": ""},
+        {"answers": "a\0"},
         {"txt": "hi"},
     ],
 )

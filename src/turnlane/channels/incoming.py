@@ -84,6 +84,13 @@ def check_text(field: str, value: str, bytes_max: int = TEXT_BYTES_MAX) -> None:
         raise InvalidMessage(f"{field} is longer than {bytes_max} bytes; shorten it")
 
 
+def check_answers(delivery: str | None, bytes_max: int) -> None:
+    """Refuse an empty one: it would be the answer to no question, and the agent would never see it."""
+    if delivery == "":
+        raise InvalidMessage("answers is empty; name the question's delivery, or leave it out")
+    check_text("answers", delivery or "", bytes_max)
+
+
 def require_json(headers: Mapping[str, str]) -> None:
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":

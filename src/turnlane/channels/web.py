@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from turnlane.channels.base import Heard, Hook
-from turnlane.channels.incoming import check_name, check_text, decode_json, require_json, typing_in
+from turnlane.channels.incoming import check_answers, check_name, check_text, decode_json, require_json, typing_in
 from turnlane.channels.visitor import HEADER, Visitors
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidMessage, Unauthorized
@@ -156,7 +156,7 @@ class Web:
         place = self.place(said.conversation, headers)
         check_name("id", said.id, ID_BYTES_MAX)
         check_text("text", said.text)
-        check_text("answers", said.answers or "", ID_BYTES_MAX)
+        check_answers(said.answers, ID_BYTES_MAX)
         return [
             Message(
                 channel=self.name,

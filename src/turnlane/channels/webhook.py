@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnlane.channels.base import AskLater, Heard, Hook
-from turnlane.channels.incoming import check_name, check_text, decode_json, typing_in, without_typing
+from turnlane.channels.incoming import check_answers, check_name, check_text, decode_json, typing_in, without_typing
 from turnlane.channels.secret import Secret
 from turnlane.clock import Clock, SystemClock
 from turnlane.errors import InvalidMessage
@@ -170,7 +170,7 @@ class Webhook:
         sender = usual if said.sender is None else said.sender
         check_name("sender", sender, SENDER_BYTES_MAX)
         check_text("text", said.text)
-        check_text("answers", said.answers or "", NAME_BYTES_MAX)
+        check_answers(said.answers, NAME_BYTES_MAX)
         return Message(
             channel=self.name,
             origin_id=said.id,
