@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, Desk, Signal, Thinker, World, crashing
 
 from turnlane.flow.flood import SENDERS_MAX, Flood
 from turnlane.flow.receive import receive
+from turnlane.model.delivery import question_id
 from turnlane.model.message import Message
 from turnlane.model.notice import STOPPED, TOO_FAST
 from turnlane.model.pace import Pace
@@ -195,11 +195,38 @@ async def test_too_many_commands_are_refused_but_whoever_set_something_going_may
     assert [each.text for each in world.desk.sent] == [TOO_FAST, STOPPED, TOO_FAST]
 
 
-@pytest.mark.parametrize("changes", [{"role": "business"}, {"answers": "question-1"}])
-async def test_only_what_a_person_says_is_counted(changes: dict[str, str]) -> None:
+async def test_only_what_a_person_says_is_counted_and_buttons_apart() -> None:
     flood, pace = Flood(VirtualClock()), Pace(60_000, 1)
-    message = replace(Message("desk", "m-1", ALICE, "alice", "hi"), **changes)  # type: ignore[arg-type]
-    assert not any(flood.is_over(message, pace) for _ in range(10))
+    message = Message("desk", "m-1", ALICE, "alice", "hi")
+    assert not any(flood.is_over(replace(message, role="business"), pace) for _ in range(10))
+    pressed = replace(message, answers="question-1")
+    assert [flood.is_over(each, pace) for each in (message, pressed, message, pressed)] == [False, False, True, True]
+
+
+async def test_whoever_makes_up_buttons_is_told_only_once_but_a_question_is_answered_however_fast(
+    world: World,
+) -> None:
+    """Each such press is answered: whoever makes them up must not make the account say as much."""
+
+    async def press(question: str) -> str:
+        received = await receive(
+            [replace(world.message("alice", "yes"), answers=question)],
+            backend=world.backend,
+            policy_for=lambda _: AT_ONCE,
+            too_fast=lambda each: True,
+        )
+        return "rejected" if received.rejected else "accepted"
+
+    async def deploy(turn: Turn) -> str | None:
+        return (await turn.ask("Deploy now?", options=["yes", "no"])).text
+
+    async with world.working(deploy):
+        await world.say("alice", "deploy")
+        await world.desk.has(1)
+        assert [await press(f"made-up-{number}") for number in range(3)] == ["rejected"] * 3
+        assert await press(question_id(ALICE, 1, 1)) == "accepted"
+        await world.settled(ALICE)
+    assert [each.text for each in world.desk.sent if each.kind != "question"] == [TOO_FAST, "yes"]
 
 
 async def test_only_so_many_senders_are_remembered() -> None:

@@ -66,8 +66,8 @@ class Arrival:
     command: Command | None = None
     """The message is a chat command: it is obeyed with the accept itself, and no agent sees it."""
     too_fast: bool = False
-    """Its sender says more than they may: it is stored as refused, and they are told so, once for all in a row. Only
-    `stop` is obeyed all the same, if there is something to stop."""
+    """Its sender says more than they may: it is stored as refused, and they are told so, once for all in a row. All
+    the same an open question is answered, and `stop` is obeyed if there is something to stop."""
 
 
 @value

@@ -157,7 +157,7 @@ class Transaction(Scheduling, TakingOver, Asking):
             return self._obey(lane, message, self._stamped(lane, policy), command, too_fast)
         if lane.rare is not NOTHING_RARE or message.role != "person" or message.answers is not None:
             policy = lane.stamped(policy) if message.role == "schedule" else self._stamped(lane, policy)
-            accepted = self._accept_otherwise(lane, message, policy)
+            accepted = self._accept_otherwise(lane, message, policy, too_fast)
             if accepted is not None:
                 return accepted
         if too_fast or (policy.on_full == "reject" and lane.pending >= policy.max_pending):
@@ -182,22 +182,24 @@ class Transaction(Scheduling, TakingOver, Asking):
         lane.rare = replace(lane.rare, gone=None)  # whoever writes can be reached again, for all we know
         return lane.stamped(policy)
 
-    def _accept_otherwise(self, lane: Lane, message: Message, policy: Policy) -> Acceptance | None:
+    def _accept_otherwise(self, lane: Lane, message: Message, policy: Policy, too_fast: bool) -> Acceptance | None:
         """What is not to be answered: others speak, or the person answers. None: it is a message like any other."""
         if message.role == "schedule":
             return None
         if message.role != "person":
             return self._hear(lane, message, policy.takeover_ms)
         if lane.rare.asking or message.answers is not None:
-            return self._take_as_answer(lane, message)
+            return self._take_as_answer(lane, message, too_fast)
         return None
 
-    def _take_as_answer(self, lane: Lane, message: Message) -> Acceptance | None:
+    def _take_as_answer(self, lane: Lane, message: Message, too_fast: bool) -> Acceptance | None:
         """What the person says once a turn may have asked them is the answer. A button's is never anything else."""
         self._expire_question(lane)
         asked = lane.rare.asking
         if message.answers is not None:
             asked = asked and message.answers == question_id(lane.key, lane.number, lane.rare.asked)
+            if too_fast and not asked:
+                return None  # each is told so, and anybody can make them up: they are bounded like messages
         elif not asked or not self._question_may_be_known(lane):
             return None
         seq = lane.arrive_settled()

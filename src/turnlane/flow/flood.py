@@ -17,13 +17,13 @@ class Flood:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._free_at: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._free_at: OrderedDict[tuple[str, str, bool], int] = OrderedDict()
 
     def is_over(self, message: Message, pace: Pace) -> bool:
-        """Counted, if it is not. Nobody but the person is counted, and a button that we offered may be pressed."""
-        if message.role != "person" or message.answers is not None:
+        """Counted, if it is not. Nobody but the person is counted, and what buttons say apart from what is written."""
+        if message.role != "person":
             return False
-        now, sender = self._clock.now(), (message.channel, message.sender)
+        now, sender = self._clock.now(), (message.channel, message.sender, message.answers is not None)
         # Saying nothing saves up, but no more than a burst; as with what is sent (Policy.sends_again_at).
         free_at = max(self._free_at.pop(sender, 0), now - (pace.burst - 1) * pace.every_ms)
         over = free_at > now

@@ -468,7 +468,7 @@ class Oracle:
         if message.role in {"business", "operator"}:
             self._heard(lane, stored, arrival.policy.takeover_ms, now)
             return Acceptance("accepted", stored.seq)
-        if message.role == "person" and self._heard_as_answer(lane, stored, message.answers, now):
+        if message.role == "person" and self._heard_as_answer(lane, stored, message.answers, arrival.too_fast, now):
             return Acceptance("accepted", stored.seq)
         is_full = arrival.policy.on_full == "reject" and lane.pending >= arrival.policy.max_pending
         if arrival.too_fast or is_full:
@@ -483,7 +483,7 @@ class Oracle:
 
     # Questions
 
-    def _heard_as_answer(self, lane: Account, message: Message, pressed: str | None, now: int) -> bool:
+    def _heard_as_answer(self, lane: Account, message: Message, pressed: str | None, too_fast: bool, now: int) -> bool:
         """`pressed`: the question whose button it was."""
         self._noticed_the_time(lane, now)
         asked = lane.batch.open_question if lane.batch is not None else None
@@ -491,6 +491,8 @@ class Oracle:
             place = (lane.key, lane.batch.number, len(lane.batch.questions))
             asked = asked if pressed == question_id(*place) else None
         if pressed is None and (asked is None or not self._may_have_been_asked(lane)):
+            return False
+        if pressed is not None and asked is None and too_fast:
             return False
         lane.arrived += 1
         self.outcomes[lane.key, message.seq] = "answer"
