@@ -385,6 +385,27 @@ async def test_words_run_the_way_they_were_written(site: Site, browser: Browser)
     await page.until(f"{directions} === 'rtl,rtl,ltr,ltr'")
 
 
+A_DAY_BEHIND = """
+const Real = Date;
+Date = class extends Real {
+  constructor(...given) { given.length ? super(...given) : super(Date.now()); }
+  static now() { return Real.now() - 86_400_000; }
+};
+"""
+
+
+async def test_each_day_stands_above_its_lines_also_where_a_clock_is_wrong(site: Site, browser: Browser) -> None:
+    page = await browser.open(await (await start(site)).ready(), before=A_DAY_BEHIND)
+    await page.until(CONNECTED)
+    for line in ("one", "two", "three"):
+        await say(page, line)
+        await page.until(f"[...document.querySelectorAll('.line.bot .words')].at(-1)?.textContent === '{line}'")
+    kinds = await page.run("[...document.querySelectorAll('#lines > li')].map((row) => row.classList[0]).join(' ')")
+    assert kinds.startswith("day line ")
+    assert "day day" not in kinds
+    assert kinds.endswith(" line")
+
+
 async def test_the_field_grows_with_what_is_written_where_the_browser_does_not_do_so(
     site: Site, browser: Browser
 ) -> None:

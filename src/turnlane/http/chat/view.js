@@ -101,7 +101,7 @@ function withDays(said) {
     const date = new Date(line.at).toDateString();
     const previous = said[place - 1];
     const isNewDay = !previous || new Date(previous.at).toDateString() !== date;
-    if (isNewDay) rows.push({ key: date, day: dayName(new Date(line.at)) });
+    if (isNewDay) rows.push({ key: `day ${line.id}`, day: dayName(new Date(line.at)) });
     const turned = isNewDay || previous.from !== line.from;
     const ends = said[place + 1]?.from !== line.from;
     rows.push({ ...line, key: line.id, turned, ends });
