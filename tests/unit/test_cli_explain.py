@@ -275,10 +275,12 @@ def test_a_turn_that_runs_on_while_it_asks_is_told_in_its_time() -> None:
             if name == "alice":
                 await life.backend.answer("site/alice", "yes")
                 await life.backend.commit(lease, Replied(Reply("done")))
+                await life.end(Delivered(), Kind.OUT)
 
     lived(story, clock)
     steps, waits = explained("site:alice")["steps"], explained("site:bob")["waits"]
-    assert [step["name"] for step in steps] == ["stored", "gathered", "turn", "asked", "answer", "answered", "outbox"]
+    told = ["stored", "gathered", "turn", "asked", "answer", "answered", "outbox", "receipt"]
+    assert [step["name"] for step in steps] == told
     assert [each["at"] for each in steps] == sorted(each["at"] for each in steps)
     assert (waits["reason"], waits["next"]) == ("answer", "turnlane answer site/bob TEXT")
 
