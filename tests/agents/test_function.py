@@ -118,12 +118,17 @@ async def yields_bytes(turn: Turn) -> AsyncIterator[object]:
         lambda turn: b"text",
         lambda turn: ["text"],
         lambda turn: Reply([5]),  # type: ignore[list-item]
+        lambda turn: Reply(5),  # type: ignore[arg-type]
+        lambda turn: Reply(b"text"),  # type: ignore[arg-type]
+        lambda turn: Reply({"text": "hi"}),  # type: ignore[arg-type]
+        lambda turn: Reply(word for word in ("hi", "there")),  # type: ignore[arg-type]
+        lambda turn: Reply("hi", usage={"input_tokens": 3}),  # type: ignore[arg-type]
         yields_a_number,
         yields_bytes,
     ],
 )
 async def test_anything_else_is_refused_with_what_to_do(function: Callable[[Turn], Any]) -> None:
-    with pytest.raises(AgentRefused, match=r"a value of type (int|bytes|list)"):
+    with pytest.raises(AgentRefused, match=r"a value of type (int|bytes|list|dict|generator)"):
         await ask(function)
 
 
