@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agents.turns import FILE, a_message, a_turn
+from tests.agents.turns import FILE, Audience, a_message, a_turn
 
-from turnlane.agents.wire import decode_answer, encode_turn
+from turnlane.agents.wire import Pieces, decode_answer, encode_turn
 from turnlane.errors import AgentFailed
 from turnlane.model.turn import Reply
 from turnlane.model.usage import NO_USAGE, Usage
@@ -110,3 +111,15 @@ def test_another_answer_is_a_failure_that_says_where(answer: bytes, named: str) 
 def test_no_answer_causes_any_other_error(answer: bytes) -> None:
     with suppress(AgentFailed):
         assert isinstance(decode_answer(answer), Reply)
+
+
+def test_megabytes_of_small_pieces_block_nobody_for_long() -> None:
+    """To add each piece to all before it takes seven seconds, in which the process can renew no lease."""
+    audience, line = Audience(), b'{"piece": "a"}\n'
+    pieces, chunk = Pieces(a_turn(stage=audience)), line * 4_000
+    began = time.process_time()
+    for _ in range(160):
+        pieces.feed(chunk)
+    assert time.process_time() - began < 3
+    assert audience.seen[-1] == "a" * 640_000
+    assert pieces.length == 160 * len(chunk)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -13,13 +13,12 @@ from turnlane.agents.answer import TOKENS_MAX, checked
 from turnlane.errors import AgentFailed
 from turnlane.model.message import Attachment, Message
 from turnlane.model.person import Person
-from turnlane.model.question import OPTIONS_MAX, Answer
+from turnlane.model.question import OPTIONS_MAX, TIMEOUT_SECONDS_MAX, Answer
 from turnlane.model.turn import Reply, Turn
 from turnlane.model.usage import Usage
 
 SESSION_CHARACTERS_MAX = 4_096
 ERROR_CHARACTERS_MAX = 300
-TIMEOUT_SECONDS_MAX = 10 * 365 * 86_400.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -75,22 +74,22 @@ class Pieces:
         if self._is_over:
             return
         self._line += data
-        before = self._said
-        while end := self._line.find(b"\n") + 1:
-            if not self._takes(bytes(self._line[:end])):
-                self._is_over = True
-                break
-            del self._line[:end]
-        if self._said != before:
+        # Joined at the end: to add each to all before it would take seconds for megabytes of small ones.
+        if fresh := "".join(self._taken()):
+            self._said += fresh
             self._turn.show(self._said)
 
-    def _takes(self, line: bytes) -> bool:
-        try:
-            self._said += _PIECE.decode(line).piece if line.strip() else ""
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        self.length += len(line)
-        return True
+    def _taken(self) -> Iterator[str]:
+        while end := self._line.find(b"\n") + 1:
+            line = bytes(self._line[:end])
+            try:
+                piece = _PIECE.decode(line).piece if line.strip() else ""
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self._is_over = True
+                return
+            self.length += end
+            del self._line[:end]
+            yield piece
 
 
 Heard = Callable[[bytes], None]

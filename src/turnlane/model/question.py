@@ -8,6 +8,7 @@ from turnlane.model.message import Message
 from turnlane.model.value import value
 
 OPTIONS_MAX = 20
+TIMEOUT_SECONDS_MAX = 10 * 365 * 86_400.0
 QUESTIONS_MAX = 100
 """Of one turn. Waiting costs it no attempt, so nothing else would stop an agent that does not read the answers."""
 
