@@ -68,6 +68,24 @@ def _fail_first(agent: Thinker) -> Any:
     return answer
 
 
+class Panic(BaseException):
+    """What libraries in Rust raise, on purpose past every `except Exception`."""
+
+
+async def test_a_panic_fails_its_turn_and_not_the_worker(world: World) -> None:
+    async def panics(turn: Turn) -> str:
+        if turn.conversation == "desk/alice":
+            raise Panic("index out of bounds")
+        return "fine"
+
+    async with world.working(panics):
+        await world.say("alice", "drink this", policy=replace(AT_ONCE, attempts=1))
+        failed = await world.facts.seen("turn.dead_lettered")
+        await world.say("bob", "and I?")
+        assert await world.desk.has(1) == ["fine"]
+    assert "Panic: index out of bounds" in str(failed.facts["cause"])
+
+
 async def test_a_poison_turn_stops_after_its_attempts_and_is_kept(world: World, clock: VirtualClock) -> None:
     """PEERS: attempts are counted before the run; the conversation goes on afterwards."""
     agent = Moody(*(ValueError(f"poison {n}") for n in range(3)))

@@ -55,12 +55,14 @@ async def run_turn(
         return _later(lease, clock, error)
     except AgentError as error:
         return _again(lease, clock, error) if error.retry else GaveUp(cause_of(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code: what it raises is a failed run
-        return _again(lease, clock, error)
     except asyncio.CancelledError:
         if was_cancelled():
             raise
         return _again(lease, clock, "something that it waited for was cancelled")
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - somebody else's code: what it raises is a failed run
+        return _again(lease, clock, error)
 
 
 def was_cancelled() -> bool:
