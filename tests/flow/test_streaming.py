@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import pytest
 from tests.flow.world import A_TERM_MS, AT_ONCE, PATIENCE_SECONDS, Desk, Signal, World, crashing
@@ -336,3 +338,38 @@ async def test_a_question_in_the_middle_leaves_at_once_and_the_answer_grows_on(
         assert (await window.has(2))[-1] == "Checked. You said yes."
         await world.settled()
     assert window.seen[-1] == (1, None)
+
+
+async def test_pieces_that_come_faster_than_they_can_be_shown_are_not_all_kept(world: World, window: Window) -> None:
+    """An answer that is at hand as a whole, word by word: all its beginnings together are a gigabyte."""
+
+    async def recites(turn: Turn) -> AsyncIterator[str]:
+        for _ in range(5_000):
+            yield "word "
+
+    tracemalloc.start()
+    try:
+        async with world.working(recites):
+            await world.say("alice", "recite")
+            assert await window.has(1) == ["word " * 5_000]
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 20_000_000
+
+
+@pytest.mark.parametrize("shown", [5, b"bytes", {"text": "hi"}])
+async def test_what_is_no_text_cannot_be_shown_and_that_is_told(world: World, window: Window, shown: Any) -> None:
+    told = asyncio.Event()
+
+    async def confuses(turn: Turn) -> str:
+        turn.show(shown)
+        await told.wait()
+        return "done"
+
+    async with world.working(confuses):
+        await world.say("alice", "go")
+        failed = await world.facts.seen("preview.failed")
+        told.set()
+        assert await window.has(1) == ["done"]
+    assert "show text" in str(failed.facts["cause"])

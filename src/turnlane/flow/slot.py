@@ -92,6 +92,10 @@ class Slot:
         self._splitter = splitter
         self._stream: Stream | None = None
         """Of the present run, once its agent shows something."""
+        self._to_show: tuple[Turn, str] | None = None
+        """The latest of it."""
+        self._will_show = False
+        """The loop was told of something to show, and has not seen to it yet."""
         self._asker: Asker | None = None
         """Of the present run, once its agent asks something."""
         self._run = self._run_once if tracer is None else partial(self._run_traced, tracer)
@@ -126,14 +130,23 @@ class Slot:
     # What its agent tells it
 
     def show(self, turn: Turn, text: str) -> None:
-        if self._task is not None and self._streams.can_show(turn.channel):
+        if self._task is None or not self._streams.can_show(turn.channel) or self._lease_of(turn) is None:
+            return
+        # Only the latest is kept: an agent may show more, before the loop gets to run, than there is memory for.
+        self._to_show = (turn, text)
+        if not self._will_show:
+            self._will_show = True
             with suppress(RuntimeError):  # the loop has ended before a thread that cannot be stopped
-                self._task.get_loop().call_soon_threadsafe(self._show, turn, text)
+                self._task.get_loop().call_soon_threadsafe(self._show_latest)
 
-    def _show(self, turn: Turn, text: str) -> None:
+    def _show_latest(self) -> None:
+        self._will_show = False  # first: what a thread shows from now on has a call of its own
+        if self._to_show is None:
+            return
+        turn, text = self._to_show
         lease = self._lease_of(turn)
         if lease is None:
-            return  # as above: that run is over
+            return  # that run is over
         if self._stream is None:
             self._stream = self._streams.begin(lease)
         self._stream.show(text)
@@ -365,7 +378,7 @@ class Slot:
     async def _outcome(self, lease: Lease) -> Outcome | None:
         self._phase = RUNNING
         self._interrupted = None
-        self._asker = self._time_left = None
+        self._asker = self._time_left = self._to_show = None
         self.steered_through, self.is_steered = lease.last, lease.policy.on_busy == "steer"
         self._stop_at = self._clock.monotonic() + self._work.seconds_max(lease)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from turnlane.agents.answer import kind_of
 from turnlane.backends.base import Backend
 from turnlane.channels.base import Channel, StreamingChannel
 from turnlane.errors import BackendUnavailable
@@ -97,7 +98,7 @@ class Stream:
             async with self._speaking:
                 if may_show := await self._may_show():
                     self.shown = True
-                    await self._put(_showable(self._text))
+                    await self._put(self._text)
                 else:
                     self._fresh.set()
             await asyncio.sleep(self._every if may_show else LOOK_SECONDS)
@@ -113,7 +114,8 @@ class Stream:
     async def _put(self, text: str | None) -> None:
         try:
             async with asyncio.timeout(SHOW_SECONDS_MAX):
-                await self._channel.show(self._lease.key, self._lease.number, text)
+                shown = None if text is None else _showable(text)
+                await self._channel.show(self._lease.key, self._lease.number, shown)
         except Exception as error:  # noqa: BLE001 - a channel's own bug or trouble: the answer does not depend on it
             self._fail(cause_of(error))
         except asyncio.CancelledError:
@@ -129,4 +131,6 @@ class Stream:
 
 def _showable(text: str) -> str:
     """Nobody has checked it yet."""
+    if not isinstance(text, str):
+        raise TypeError(f"what is shown is {kind_of(text)}; show text")
     return text[:SHOWN_CHARACTERS_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
