@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.flow.world import A_TERM_MS, AT_ONCE, World, crashing, ends
+from tests.flow.world import A_TERM_MS, AT_ONCE, PATIENCE_SECONDS, World, crashing, ends
 
 from turnlane.agents.function import Function
 from turnlane.flow.receive import receive
@@ -200,9 +201,13 @@ async def test_a_turn_that_may_never_run_twice_keeps_its_slot(world: World) -> N
         (lambda turn: turn.ask(" "), "says something"),
         (lambda turn: turn.ask("Sure?", options="yes"), "a list of texts"),
         (lambda turn: turn.ask("Sure?", options=["yes", ""]), "a list of texts"),
+        (lambda turn: turn.ask("Sure?", options=None), "a list of texts"),
+        (lambda turn: turn.ask("Sure?", options=(str(n) for n in range(2))), "a list of texts"),
         (lambda turn: turn.ask("Sure?", options=[str(n) for n in range(21)]), "at most 20"),
         (lambda turn: turn.ask("Sure?", timeout=0), "greater than 0"),
         (lambda turn: turn.ask("Sure?", timeout=float("nan")), "greater than 0"),
+        (lambda turn: turn.ask("Sure?", timeout=timedelta(hours=1)), "a number of seconds"),
+        (lambda turn: turn.ask("Sure?", timeout=1e300), "ten years at most"),
     ],
 )
 async def test_a_question_that_cannot_be_asked_is_a_failure_that_says_why(
@@ -216,6 +221,40 @@ async def test_a_question_that_cannot_be_asked_is_a_failure_that_says_why(
         await world.facts.seen("turn.dead_lettered")
     [letter] = await world.backend.dead_letters()
     assert wrong in (letter.turn.cause or "")
+
+
+@POLICIES
+async def test_a_plain_function_is_told_at_once_that_it_cannot_ask(world: World, policy: Policy) -> None:
+    """In a loop of its own the question would hang, and with it a thread that nobody can stop."""
+
+    def answer(turn: Turn) -> object:
+        return asyncio.run(turn.ask("Sure?"))
+
+    async with world.working(answer):
+        await world.say("alice", "deploy", policy=replace(policy, attempts=1))
+        await world.facts.seen("turn.dead_lettered")
+    [letter] = await world.backend.dead_letters()
+    assert "only an async function can await its turn" in (letter.turn.cause or "")
+    assert world.desk.sent == []
+
+
+async def test_a_question_that_its_turn_did_not_wait_for_ends_with_it(world: World) -> None:
+    """Else it would look for an answer for ever, and in the end stop the clock of whatever runs in its place."""
+    asked: list[asyncio.Task[Answer]] = []
+
+    async def answer(turn: Turn) -> str:
+        asked.extend(asyncio.create_task(turn.ask(text)) for text in ("Sure?", "Really?"))
+        await world.facts.seen("question.asked")
+        return "Never mind."
+
+    async with world.working(answer):
+        await world.say("alice", "deploy", policy=HOLD)
+        await world.facts.seen("turn.answered")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for question in await asyncio.gather(*asked, return_exceptions=True):
+                assert isinstance(question, RuntimeError)
+                assert "this run of the turn is over" in str(question)
+    assert len(world.facts.of("question.asked")) == 1
 
 
 async def test_a_turn_of_no_worker_has_nobody_to_ask() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from turnlane.agents.answer import is_storable
@@ -12,7 +11,7 @@ from turnlane.backends.base import Backend
 from turnlane.clock import Clock
 from turnlane.errors import AgentRefused, BackendUnavailable
 from turnlane.model.lease import Lease
-from turnlane.model.question import OPTIONS_MAX, QUESTIONS_MAX, Answer, Question
+from turnlane.model.question import OPTIONS_MAX, QUESTIONS_MAX, TIMEOUT_SECONDS_MAX, Answer, Question
 from turnlane.model.turn import Asks, Outcome
 
 ANSWER_LOOK_SECONDS = 0.2
@@ -21,6 +20,9 @@ ANSWER_LOOK_SECONDS = 0.2
 
 class Run(Protocol):
     """What the work may tell the slot that runs it."""
+
+    def runs(self, lease: Lease) -> bool:
+        """False: the run is over, or told to end, and whoever still speaks for it is a late part of its agent."""
 
     def end(self, outcome: Outcome) -> None:
         """Stop the run, and let this be its outcome."""
@@ -54,6 +56,7 @@ class Asker:
         question = self._question(text, options, timeout)
         self._one_at_a_time = self._one_at_a_time or asyncio.Lock()
         async with self._one_at_a_time:
+            self._check_runs()  # it may have ended while the question before this one was open
             self._asked = number or self._asked + 1
             if self._asked <= len(self._lease.answers):
                 return self._lease.answers[self._asked - 1]
@@ -63,15 +66,19 @@ class Asker:
                 )
             return await self._answer(self._asked, question)
 
+    def _check_runs(self) -> None:
+        if not self._run.runs(self._lease):
+            raise RuntimeError("nobody can be asked any more: this run of the turn is over")
+
     def _question(self, text: str, options: Sequence[str], timeout: float | None) -> Question:
-        if isinstance(options, str) or not all(is_storable(option) and option for option in options):
+        if not _are_texts(options):
             raise ValueError("the options of a question are a list of texts")
         if not is_storable(text) or not text.strip():
             raise ValueError("a question is a text that says something")
         if len(options) > OPTIONS_MAX:
             raise ValueError(f"a question has {len(options)} options; give at most {OPTIONS_MAX}")
-        if timeout is not None and not 0 < timeout < math.inf:
-            raise ValueError("the timeout of a question is a number of seconds greater than 0, or None")
+        if timeout is not None and not _can_be_waited(timeout):
+            raise ValueError("a question's timeout is a number of seconds greater than 0, ten years at most, or None")
         expires_at = None if timeout is None else self._clock.now() + int(timeout * 1000)
         return Question(text, tuple(options), expires_at)
 
@@ -89,6 +96,7 @@ class Asker:
         try:
             asked = False
             while True:
+                self._check_runs()
                 try:
                     # Asked once more when its time is over, so that this too is written down.
                     over = question.expires_at is not None and question.expires_at <= self._clock.now()
@@ -100,7 +108,8 @@ class Asker:
                     return answer
                 await asyncio.sleep(ANSWER_LOOK_SECONDS)
         finally:
-            self._run.start_the_clock()
+            if self._run.runs(self._lease):
+                self._run.start_the_clock()
 
     async def _ask(self, number: int, question: Question) -> Answer | None:
         return await self._backend.ask(self._lease, number, question)
@@ -110,3 +119,13 @@ class Asker:
             if (asked.turn, asked.number) == (self._lease.number, number):
                 return asked.answer
         return None
+
+
+def _are_texts(options: object) -> bool:
+    if isinstance(options, str) or not isinstance(options, Collection):
+        return False
+    return all(is_storable(option) and option for option in options)
+
+
+def _can_be_waited(seconds: object) -> bool:
+    return isinstance(seconds, (int, float)) and 0 < seconds <= TIMEOUT_SECONDS_MAX

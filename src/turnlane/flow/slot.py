@@ -154,7 +154,7 @@ class Slot:
     async def ask(
         self, turn: Turn, text: str, options: Sequence[str], timeout: float | None, number: int | None
     ) -> Answer:
-        lease = self._lease_of(turn)
+        lease = self._lease_here(turn)
         if lease is None:
             raise RuntimeError("nobody can be asked any more: this run of the turn is over")
         if not self._splitter.fits(text, turn.channel):
@@ -164,7 +164,7 @@ class Slot:
         return await self._asker.ask(text, options, timeout, number)
 
     async def more(self, turn: Turn) -> Sequence[Message]:
-        lease = self._lease_of(turn)
+        lease = self._lease_here(turn)
         if lease is None or not self.is_steered:
             return ()
         try:
@@ -176,7 +176,7 @@ class Slot:
         return fresh
 
     async def past(self, turn: Turn, turns: int) -> Sequence[Exchange]:
-        lease = self._lease_of(turn)
+        lease = self._lease_here(turn)
         if lease is None:
             return ()
         try:
@@ -185,7 +185,7 @@ class Slot:
             raise Throttled(f"what was said before cannot be read just now: {error}") from error
 
     async def was_begun(self, turn: Turn) -> bool:
-        lease = self._lease_of(turn)
+        lease = self._lease_here(turn)
         try:
             return lease is not None and await was_begun(lease, backend=self._backend)
         except BackendUnavailable:
@@ -204,6 +204,15 @@ class Slot:
         if lease is None or not self.is_running or (lease.key, lease.epoch) != (turn.conversation, turn.epoch):
             return None
         return lease
+
+    def runs(self, lease: Lease) -> bool:
+        return self.lease is lease and self.is_running
+
+    def _lease_here(self, turn: Turn) -> Lease | None:
+        """The same, for what is awaited: in a loop of its own that would hang, and break the store's connections."""
+        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("only an async function can await its turn; write `async def`, and no loop of your own")
+        return self._lease_of(turn)
 
     @property
     def waits_for_a_person(self) -> bool:
