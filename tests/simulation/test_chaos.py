@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.channels.loopback import answers, loopback
 
 from turnlane import Bot, Message, Reply, Turn
 from turnlane.channels.base import Channel
 from turnlane.errors import InvalidInput
 from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.policy import OnAsk, OnBusy
+from turnlane.model.usage import Usage
 from turnlane.settings import load
 from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos, judge
 from turnlane.testing.mutants import MUTANTS, planted
@@ -284,6 +286,56 @@ async def test_a_mistake_of_the_engine_is_called_the_engines(mistake: str, promi
     assert "Turnlane's" in report.conclusion
 
 
+async def test_nobody_hears_of_made_up_people() -> None:
+    """Neither whoever is told what people did, nor whoever is told when something is wrong."""
+    async with loopback(answers(200)) as server:
+        url = f"{server.url}/hook"
+        settings = load(None, {"TURNLANE_ACTIVITY_URL": url, "TURNLANE_ALERTS_URL": url})
+        bot = Bot(Forbidden(), settings=settings)
+        bot.reply(lambda turn: Reply("hello", usage=Usage(2_000)))
+        await chaos(bot, messages=20)
+        assert server.requests == []
+
+
 async def test_a_bot_without_an_answer_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"@bot\.reply"):
         await chaos(Bot(Forbidden(), backend="memory://"))
+
+
+async def test_a_bot_without_a_channel_is_refused() -> None:
+    bot = Bot(backend="memory://")
+    bot.reply(echo)
+    with pytest.raises(InvalidInput, match=r"give it one"):
+        await chaos(bot)
+
+
+WAITS_FOR_OTHERS = """
+paused = true
+
+[channels.shop]
+kind = "whapi"
+token = "t"
+secret = "s"
+rate = "1/m"
+pause = "1h"
+paused = true
+
+[agents.one]
+kind = "echo"
+paused = true
+"""
+
+
+async def test_what_the_settings_hold_back_is_let_go(tmp_path: Path) -> None:
+    """Nobody is sent anything, so no account must be spared; and what is paused shows nothing."""
+    (tmp_path / "turnlane.toml").write_text(WAITS_FOR_OTHERS)
+    report = await chaos(Bot.from_settings(load(tmp_path / "turnlane.toml", {})), messages=20, patience=20)
+    assert int(str(report.happened["turns answered"])) > 0
+
+
+async def test_a_budget_that_is_used_up_is_told_and_is_not_the_engines_fault() -> None:
+    bot = Bot(Forbidden(), settings=load(None, {"TURNLANE_BUDGETS_DAY_TOKENS": "10"}))
+    bot.reply(lambda turn: Reply("hello", usage=Usage(10)))
+    report = await broken(bot, messages=30, patience=1)
+    assert promises(report) == {"answers in time"}
+    assert "the budget of the day is used up" in str(report)

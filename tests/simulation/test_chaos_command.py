@@ -17,9 +17,11 @@ from turnlane import Bot, Terminal
 
 bot = Bot(Terminal(), backend="sqlite:///own.db")
 mute = Bot(Terminal())
+alone = Bot()
 number = 3
 
 
+@alone.reply
 @bot.reply
 async def answer(turn):
     return f"You said: {turn.text}"
@@ -57,6 +59,9 @@ def simulate(*arguments: str) -> Result:
         ("shop_good:bott", "did you mean shop_good:bot?"),
         ("shop_good:number", "no Bot but int"),
         ("shop_good:mute", "@bot.reply"),
+        ("shop_good:alone", "give it one, such as Bot(Terminal())"),
+        ("shop_good.py:bot", "name its module: shop_good:bot"),
+        ("shop/good.py:bot", "name its module: shop.good:bot"),
         ("shop_runs:bot", "if __name__"),
         ("shop_needs:bot", "install what it needs"),
         ("shop_raises:bot", "ZeroDivisionError"),

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 from turnlane.app import Bot
 from turnlane.backends.base import Backend
-from turnlane.errors import BackendUnavailable, InvalidInput
+from turnlane.errors import BackendUnavailable
 from turnlane.event_loop import happens
 from turnlane.testing.chaos.judge import Fault, judge
 from turnlane.testing.chaos.people import People, Plan
-from turnlane.testing.chaos.rehearsal import rehearsed, seen_in
+from turnlane.testing.chaos.rehearsal import check_whole, rehearsed, seen_in
 from turnlane.testing.chaos.report import PromiseBroken, Report
 from turnlane.testing.chaos.witness import Log, Witness
 
@@ -53,8 +53,7 @@ async def chaos(
 
 async def live_through(bot: Bot, plan: Plan, *, replay: str, witness: Witness | None = None) -> Report:
     """The same by a plan, and a broken promise is only reported."""
-    if not bot.agents:
-        raise InvalidInput("the bot has nothing to answer with; decorate a function with @bot.reply")
+    check_whole(bot)
     with tempfile.TemporaryDirectory(prefix="turnlane-chaos-") as folder:
         return await _Inside(bot, plan, Path(folder), witness).run(replay)
 

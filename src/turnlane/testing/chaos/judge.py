@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from turnlane.clock import SystemClock
 from turnlane.testing.chaos.people import People
 from turnlane.testing.chaos.rehearsal import seen_in, store_in
 from turnlane.testing.chaos.report import Finding, Report
@@ -104,6 +105,8 @@ class Conversation:
     """What was sent went through the bot's own channels, which may have broken it on the way."""
     agents_busy: bool = False
     """Some agent still ran when patience was over."""
+    put_off: str = ""
+    """Why its turn waits for longer than anybody was patient, as it does once a budget is used up."""
 
     def findings(self) -> Iterator[Finding]:
         for promise, broken in (
@@ -155,7 +158,7 @@ class Conversation:
         for place, origin_id, outcome in self.messages:
             if outcome is None and place < last and not self._has_outcome(place):
                 yield f"{origin_id} was passed over: later messages have an outcome, and it has none"
-        if self._waiting and not self._was_tried:
+        if self._waiting and not self._was_tried and not self.put_off:
             yield f"{self._left_waiting}, and no agent was asked"
         kept = {(each.turn, each.part) for each in self.outbox if each.kind == "reply"}
         for run in self.committed:
@@ -224,7 +227,9 @@ class Conversation:
         yield from (f"{texts[each]!r} was sent twice in one sending" for each in _repeated(sendings))
 
     def _unanswered(self) -> Iterator[str]:
-        if self._waiting and self._was_tried:
+        if self._waiting and self.put_off:
+            yield f"{self._left_waiting}: {self.put_off}"
+        elif self._waiting and self._was_tried:
             yield f"{self._left_waiting}, although the agent ran"
         for run in self.runs:
             if run.hung:
@@ -357,7 +362,9 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
     runs, taken = _seen(lines)
     _find_who_went_on(runs, people.left_at, faults)
     agents_busy = any(_runs_at(people.left_at, run, faults) for run in runs)
+    now = SystemClock().now()
     with closing(sqlite3.connect(f"{store_in(folder).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        journal = [fact for (row,) in connection.execute(_JOURNAL) for fact in json.loads(row)]
         conversations = [
             Conversation(
                 key,
@@ -369,16 +376,25 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
                 taken=[each for each in taken if each.conversation == key],
                 own_channels=own_channels,
                 agents_busy=agents_busy,
+                put_off=_put_off(key, journal, now),
             )
             for key, ids in people.said.items()
         ]
-        journal = [fact for (row,) in connection.execute("SELECT facts FROM journal") for fact in json.loads(row)]
     _find_who_hung([run for run in runs if run.ended is None or run.ended <= people.left_at], journal, lines, faults)
     facts = Counter(name for name, *_ in journal)
     dead = [(each.key, row.cause or "") for each in conversations for row in each.turns if row.outcome == "dead_letter"]
     failed = sum(each.state == "failed" for conversation in conversations for each in conversation.outbox)
     previews = sum(line["what"] == "shown" for line in lines)
     return Evidence(conversations, facts, dead, failed, previews, _stalls(lines, faults))
+
+
+def _put_off(key: str, journal: Sequence[Sequence[Any]], now: int) -> str:
+    """The cause, if the last that became of the conversation's turn is that it is to be tried again, but not yet."""
+    became = [fact for fact in journal if fact[0].startswith("turn.") and fact[1] == key]
+    match became[-1:]:
+        case [["turn.retried", _, _, _, _, _, str(cause), int(retry_at)]] if retry_at > now:
+            return cause
+    return ""
 
 
 def _slowest_recovery(runs: Sequence[Run], faults: Sequence[Fault]) -> str:
@@ -439,6 +455,7 @@ def _hits(run: Run, faults: Sequence[Fault]) -> list[float]:
     return [at for by, at in faults if by == run.by and run.began <= at and (run.ended is None or at <= run.ended)]
 
 
+_JOURNAL = "SELECT facts FROM journal ORDER BY rowid"
 _MESSAGES = """
     SELECT m.seq, m.origin_id, m.outcome FROM message AS m JOIN lane AS l ON l.id = m.lane
     WHERE l.kind = 0 AND l.key = ? ORDER BY m.seq

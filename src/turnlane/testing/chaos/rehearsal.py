@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from turnlane.app import Bot
 from turnlane.errors import InvalidInput, TurnlaneError
 from turnlane.settings import Backoff, Duration, Lanes, Settings, load
+from turnlane.settings.tables import ActivityTable, AlertsTable, ChannelSettings, PacedChannel
 from turnlane.testing.chaos.witness import Log, WatchedAgent, WatchedChannel, Witness
 
 TAKEOVERS = 1_000_000
@@ -49,10 +50,23 @@ def _hurried(settings: Settings, folder: Path, lease: float) -> Settings:
         settings,
         # What losing power would lose is not what is tried here, so nothing waits for the disk.
         backend=f"sqlite:///{store_in(folder)}?synchronous=off",
+        # Nor does anybody hear of made-up people, or is got out of bed.
+        activity=ActivityTable(),
+        alerts=AlertsTable(),
+        paused=False,
+        channels={name: _unhindered(channel) for name, channel in settings.channels.items()},
+        agents={name: replace(agent, paused=False) for name, agent in settings.agents.items()},
         lanes=_in_a_hurry(settings.lanes, lease),
         routes=tuple(replace(route, lanes=_in_a_hurry(route.lanes, lease)) for route in settings.routes),
         log_format="json",
     )
+
+
+def _unhindered(channel: ChannelSettings) -> ChannelSettings:
+    """No account sends anything here, so none has to be spared."""
+    if isinstance(channel, PacedChannel):
+        channel = replace(channel, rate=None, pause=Duration(0))
+    return replace(channel, paused=False)
 
 
 def _in_a_hurry(lanes: Lanes, lease: float) -> Lanes:
@@ -75,9 +89,16 @@ def load_bot(name: str) -> Bot:
     Raises InvalidInput, with the next step, for whatever is no bot that can answer.
     """
     bot = _from_file(Path(name)) if name.endswith(".toml") else _from_module(name)
+    check_whole(bot, name)
+    return bot
+
+
+def check_whole(bot: Bot, name: str = "the bot") -> None:
+    """InvalidInput, with the next step, if nobody could write to it or it could not answer."""
     if not bot.agents:
         raise InvalidInput(f"{name} has nothing to answer with; decorate a function with @bot.reply")
-    return bot
+    if not bot.channels:
+        raise InvalidInput(f"{name} has no channel to write to it; give it one, such as Bot(Terminal())")
 
 
 def _from_file(path: Path) -> Bot:
@@ -88,6 +109,9 @@ def _from_module(name: str) -> Bot:
     path, colon, attribute = name.partition(":")
     if not path or not colon or not attribute:
         raise InvalidInput(f"{name!r} names no bot; write module:attribute, such as shop.bot:bot, or a settings file")
+    if path.endswith(".py"):
+        module_name = ".".join(Path(path).with_suffix("").parts)
+        raise InvalidInput(f"{path} is a file; name its module: {module_name}:{attribute}")
     module = _imported(path)
     found: object = getattr(module, attribute, None)
     if isinstance(found, Bot):
