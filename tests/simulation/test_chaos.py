@@ -19,11 +19,14 @@ from turnlane.model.delivery import Delivery, SendResult, Sent
 from turnlane.model.policy import OnAsk, OnBusy
 from turnlane.model.usage import Usage
 from turnlane.settings import load
-from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos, judge
+from turnlane.testing.chaos import PromiseBroken, Report, Witness, chaos, inside, judge
+from turnlane.testing.chaos.inside import Faulty
 from turnlane.testing.mutants import MUTANTS, planted
 
 THINKS_SECONDS = 0.15
 TRIES_MAX = 4
+SEED_CUT_OFF_FIRST = 1
+"""With it the first worker is cut off before it ever crashes."""
 
 
 class Forbidden:
@@ -295,6 +298,24 @@ async def test_nobody_hears_of_made_up_people() -> None:
         bot.reply(lambda turn: Reply("hello", usage=Usage(2_000)))
         await chaos(bot, messages=20)
         assert server.requests == []
+
+
+async def test_who_is_interrupted_does_not_wait_for_what_nobody_may_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, or a test's time-out, while a worker is cut off and can give nothing back."""
+    cut_off = asyncio.Event()
+
+    class Watched(Faulty):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if (name, value) == ("cut", True):
+                cut_off.set()
+
+    monkeypatch.setattr(inside, "Faulty", Watched)
+    trying = asyncio.create_task(chaos(bot_of(echo), messages=10_000, processes=1, seed=SEED_CUT_OFF_FIRST))
+    await cut_off.wait()
+    trying.cancel()
+    await asyncio.wait([trying], timeout=10)
+    assert trying.cancelled()
 
 
 async def test_a_bot_without_an_answer_is_refused() -> None:

@@ -69,6 +69,12 @@ def test_what_was_refused_superseded_or_given_up_has_its_outcome() -> None:
     )
 
 
+def test_an_answer_that_was_given_as_its_process_was_stopped_is_not_lost() -> None:
+    unsent = replace(KEPT, outbox=[KEPT.outbox[0], outgoing(2, '["m3"]', state="queued")], taken=KEPT.taken[:2])
+    assert broken(unsent) == {"nothing is lost"}
+    assert broken(replace(unsent, left_at=5.5)) == set()
+
+
 @pytest.mark.parametrize(
     ("promise", "conversation"),
     [

@@ -108,20 +108,25 @@ class _Inside:
             life += 1
             bot, faulty = self._rehearsed(log, f"worker/{place}/{life}")
             async with bot.running(serve=False):
-                while await self._trouble_comes(chance):
-                    self.faults.append((place, time.monotonic()))
-                    faulty.cut = True
-                    if chance.random() < 0.5:
-                        self.happened["workers that crashed"] += 1
-                        break
-                    self.happened["workers cut off for longer than the lease"] += 1
-                    # waits: longer than the lease; that is the fault
-                    await asyncio.sleep(self.plan.lease * chance.uniform(1.2, 3))
-                    faulty.cut = False
-                # Twice: at once. Nothing is left to drain, or nobody may.
-                bot.stop()
-                bot.stop()
+                try:
+                    await self._live_as(place, faulty, chance)
+                finally:
+                    # Twice: at once. Nothing is left to drain, or nobody may; nor does who is interrupted wait for it.
+                    bot.stop()
+                    bot.stop()
         log.close()
+
+    async def _live_as(self, place: int, faulty: Faulty, chance: Random) -> None:
+        while await self._trouble_comes(chance):
+            self.faults.append((place, time.monotonic()))
+            faulty.cut = True
+            if chance.random() < 0.5:
+                self.happened["workers that crashed"] += 1
+                return
+            self.happened["workers cut off for longer than the lease"] += 1
+            # waits: longer than the lease; that is the fault
+            await asyncio.sleep(self.plan.lease * chance.uniform(1.2, 3))
+            faulty.cut = False
 
     async def _trouble_comes(self, chance: Random) -> bool:
         """After a while; once it is calm, never again."""

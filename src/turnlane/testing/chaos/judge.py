@@ -21,6 +21,7 @@ from turnlane.testing.chaos.report import Finding, Report
 from turnlane.testing.chaos.witness import STOP_SECONDS_MAX, read
 
 CAUSES_SHOWN = 3
+TEXT_CHARACTERS_SHOWN = 200
 STALL_SECONDS_MAX = 0.3
 HUNG_SECONDS_MIN = 5.0
 HUNG_TIMES_SLOWEST = 10
@@ -105,6 +106,8 @@ class Conversation:
     """What was sent went through the bot's own channels, which may have broken it on the way."""
     agents_busy: bool = False
     """Some agent still ran when patience was over."""
+    left_at: float = math.inf
+    """When people had their answers, or no more patience; then the processes are stopped."""
     put_off: str = ""
     """Why its turn waits for longer than anybody was patient, as it does once a budget is used up."""
 
@@ -210,8 +213,11 @@ class Conversation:
                 yield f"turn {each.turn} answered {said!r}, and {each.text!r} is in the outbox"
 
     def _never_arrived(self) -> Iterator[str]:
-        if left := [each.text for each in self.outbox if each.state == "queued"]:
-            yield f"when patience was over, {left[0]!r} and {len(left) - 1} more answers were not sent"
+        # What was answered only as its process was stopped, nobody is there to send.
+        late = {run.turn for run in self.committed if run.ended is not None and run.ended > self.left_at}
+        if left := [each.text for each in self.outbox if each.state == "queued" and each.turn not in late]:
+            first = left[0][:TEXT_CHARACTERS_SHOWN]
+            yield f"when patience was over, {first!r} and {len(left) - 1} more answers were not sent"
         arrived = {each.key for each in self.taken}
         yield from (
             f"{each.text!r} is marked as sent and never arrived"
@@ -376,6 +382,7 @@ def _gather(people: People, folder: Path, own_channels: bool, faults: Sequence[F
                 taken=[each for each in taken if each.conversation == key],
                 own_channels=own_channels,
                 agents_busy=agents_busy,
+                left_at=people.left_at,
                 put_off=_put_off(key, journal, now),
             )
             for key, ids in people.said.items()
