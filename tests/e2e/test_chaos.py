@@ -16,6 +16,7 @@ from turnlane import Bot, Terminal
 
 bot = Bot(Terminal(), backend="sqlite:///own.db")
 leaves = Bot(Terminal(), backend="sqlite:///own.db")
+keeps_leaving = Bot(Terminal(), backend="sqlite:///own.db")
 swallows = Bot(Terminal(), backend="sqlite:///own.db")
 deaf = Bot(Terminal(), backend="sqlite:///own.db")
 
@@ -47,6 +48,13 @@ async def hear_nothing(turn):
 @leaves.reply
 async def leave(turn):
     if turn.attempt == 1 and turn.number == 1:
+        os._exit(3)
+    return "back again"
+
+
+@keeps_leaving.reply
+async def leave_once_a_turn(turn):
+    if turn.attempt == 1:
         os._exit(3)
     return "back again"
 """
@@ -88,3 +96,9 @@ async def test_a_bot_that_ends_its_process_is_seen(shop: Path) -> None:
     report = await torture("tortured_shop:leaves", Plan(seconds=3, processes=1, conversations=1))
     assert {finding.promise for finding in report.broken} == {"does not end its process"}
     assert "process 1 ended, and nobody had told it to:\n  (ended with 3)\n" in str(report)
+
+
+async def test_what_waits_when_the_last_process_ends_itself_is_not_called_lost(shop: Path) -> None:
+    """Once the faults are over nobody kills it any more, and so nobody started it again."""
+    report = await torture("tortured_shop:keeps_leaving", Plan(seconds=3, processes=1, conversations=4, patience=30))
+    assert {finding.promise for finding in report.broken} == {"does not end its process"}, str(report)

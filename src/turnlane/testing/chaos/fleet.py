@@ -27,6 +27,7 @@ from turnlane.testing.processes import Turnlane
 
 CHILD = (sys.executable, "-m", "turnlane.testing.chaos.child")
 LAST_WORDS = 5
+LOOK_SECONDS = 0.2
 START_SECONDS_MAX = 120.0
 END_SECONDS_MAX = 15.0
 """How long a process may take to end once it is told to do so at once. Agents may take a few seconds to tidy up."""
@@ -51,6 +52,7 @@ class _Fleet:
         self.faults: list[Fault] = []
         self.broken: list[Finding] = []
         self.calm = asyncio.Event()
+        self.over = asyncio.Event()
 
     async def run(self, replay: str) -> Report:
         async with AsyncExitStack() as stack:
@@ -84,7 +86,17 @@ class _Fleet:
                 group.create_task(self._trouble(process, place))
             await people.write()
             self.calm.set()
-        await people.are_answered()
+        async with asyncio.TaskGroup() as group:
+            for place, process in enumerate(fleet, start=1):
+                group.create_task(self._keep_up(process, place))
+            await people.are_answered()
+            self.over.set()
+
+    async def _keep_up(self, process: Turnlane, place: int) -> None:
+        """As a supervisor does. With nobody left to work, all that waits would seem to be lost by the engine."""
+        while not await happens(self.over, within=LOOK_SECONDS):
+            if not process.is_running:
+                await self._start_anew(process, place)
 
     # The faults
 
@@ -96,12 +108,16 @@ class _Fleet:
             await self._pause(chance.uniform(0.5, 4))
             if self.calm.is_set():
                 return
-            self.faults.append((place, time.monotonic()))
             if not process.is_running:
-                self._note_end(process, place)
-                await process.start()
+                await self._start_anew(process, place)
             else:
+                self.faults.append((place, time.monotonic()))
                 await chance.choice((self._kill, self._freeze, self._stop))(process, place, chance)
+
+    async def _start_anew(self, process: Turnlane, place: int) -> None:
+        self.faults.append((place, time.monotonic()))
+        self._note_end(process, place)
+        await process.start()
 
     async def _kill(self, process: Turnlane, place: int, chance: Random) -> None:
         self.happened["processes killed (SIGKILL)"] += 1
