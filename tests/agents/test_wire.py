@@ -114,12 +114,19 @@ def test_no_answer_causes_any_other_error(answer: bytes) -> None:
 
 
 def test_megabytes_of_small_pieces_block_nobody_for_long() -> None:
-    """To add each piece to all before it takes seven seconds, in which the process can renew no lease."""
+    """To add each piece to all before it takes ten times as long for each of ten times as many: seconds, in which the
+    process can renew no lease."""
+    few, many = seconds_to_feed(30), seconds_to_feed(300)
+    assert many < few * 30
+
+
+def seconds_to_feed(chunks: int) -> float:
     audience, line = Audience(), b'{"piece": "a"}\n'
     pieces, chunk = Pieces(a_turn(stage=audience)), line * 4_000
     began = time.process_time()
-    for _ in range(160):
+    for _ in range(chunks):
         pieces.feed(chunk)
-    assert time.process_time() - began < 3
-    assert audience.seen[-1] == "a" * 640_000
-    assert pieces.length == 160 * len(chunk)
+    seconds = time.process_time() - began
+    assert audience.seen[-1] == "a" * 4_000 * chunks
+    assert pieces.length == chunks * len(chunk)
+    return seconds
