@@ -95,14 +95,19 @@ class PostgresRows(SqlRows):
 
     def running(self, kind: Kind) -> Iterable[tuple[Queue, str]]:
         """Limits hold for all machines: they count one after the other."""
+        self._hold_sends()  # who sends takes it first: in the other order they would wait for each other in a circle
         self._hold("claims")
         return super().running(kind)
 
     def holds(self) -> Mapping[str, int]:
+        self._hold_sends()
+        return super().holds()
+
+    def _hold_sends(self) -> None:
         """An account with a rate is everybody's: they send one after the other."""
+        self._check_rates()
         if self._policies.rated:
             self._hold(SENDS)
-        return super().holds()
 
     def _check_rates(self) -> None:
         """A lane may bring the first policy with a rate that this process meets, when it is too late for the lock."""
