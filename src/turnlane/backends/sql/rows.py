@@ -70,7 +70,8 @@ class SqlRows:
                 lane = known[place] = believed.get(place)
                 if lane is None:
                     missing[place[0]].append(place[1])
-        for kind, keys in missing.items():
+        # Where reading locks them, all take turns before sendings, or they would wait for each other in a circle.
+        for kind, keys in sorted(missing.items()):
             self._resolve(self._execute(self._sql["lanes_by_key"], (kind, to_text(keys))))
 
     def expect_origins(self, wanted: Iterable[tuple[str, str]]) -> None:
