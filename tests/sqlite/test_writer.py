@@ -21,6 +21,7 @@ from tests.sqlite.conftest import Opens
 
 from turnlane.backends import writer
 from turnlane.backends.base import Acceptance, Arrival, Committed
+from turnlane.backends.serving import Serving
 from turnlane.backends.sqlite import SqliteBackend
 from turnlane.backends.sqlite.file import FileLock
 from turnlane.backends.transaction import Transaction
@@ -301,6 +302,30 @@ async def test_a_waiting_claim_is_served_by_the_accept_that_makes_it_possible(pa
     (lease,) = await claim
     assert lease.key == "desk/alice"
     assert transactions(path) == before + 1
+
+
+async def test_what_others_fight_for_keeps_no_call_from_being_performed(
+    store: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leases a lane is always too late here. A message is stored all the same, and a worker stays alive."""
+
+    class Again(Exception):
+        pass
+
+    def too_late(*_: object) -> None:
+        raise Again
+
+    await store.join("worker", TERM_MS)
+    monkeypatch.setattr(store._store, "conflict", (Again,))
+    with monkeypatch.context() as contested:
+        contested.setattr(Serving, "_hand_out", too_late)
+        waiting = asyncio.create_task(store.claim("worker", Kind.TURN, wait=True))
+        assert await store.accept([arrival("alice", "m-1")]) == [Acceptance("accepted", 1)]
+        assert await store.renew("worker", TERM_MS, [])
+        with pytest.raises(Again):
+            await store.claim("worker", Kind.TURN)
+        assert not waiting.done()
+    assert [lease.key for lease in await waiting] == ["desk/alice"]
 
 
 async def test_cancelled_waiting_claims_give_their_lease_back(store: SqliteBackend) -> None:

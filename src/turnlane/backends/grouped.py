@@ -163,7 +163,7 @@ class GroupedBackend:
         return accepted
 
     async def claim(self, worker: str, kind: Kind, *, most: int = 1, wait: bool = False) -> list[Lease]:
-        taker = Taker(worker, kind, most)
+        taker = Taker(worker, kind, most, is_patient=wait)
 
         def claim(transaction: Transaction) -> Taker:
             taker.lanes, taker.leases = [], []  # a group that failed is performed again

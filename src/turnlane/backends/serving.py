@@ -39,6 +39,8 @@ class Taker:
     leases: list[Lease] = field(default_factory=list)
     lost: bool = False
     """The worker is not live any more, and gets nothing."""
+    is_patient: bool = True
+    """Waits on, or asks again, if nothing is handed out now."""
 
 
 @dataclass(slots=True)
@@ -77,8 +79,10 @@ class Serving:
         self.takers.append(taker)
         return taker
 
-    def serve(self) -> None:
-        """Lease what is ready to those who asked, then read all their batches at once."""
+    def serve(self, *, to_all: bool = True) -> None:
+        """Lease what is ready to those who asked (or only to who cannot wait), then read all their batches at once."""
+        if not to_all:
+            self.takers = [taker for taker in self.takers if not taker.is_patient]
         for kind, takers in self._who_may_claim().items():
             self._hand_out(kind, takers, self._due(kind, len(takers)))
         self._write_leases()

@@ -295,8 +295,8 @@ class Transaction(Scheduling, TakingOver, Asking):
     def take(self, taker: Taker) -> Taker:
         return self._serving.take(taker)
 
-    def serve(self) -> None:
-        self._serving.serve()
+    def serve(self, *, to_all: bool = True) -> None:
+        self._serving.serve(to_all=to_all)
 
     @property
     def starts_turns(self) -> bool:

@@ -57,6 +57,9 @@ HEARD_WHILE_WAKING = 2
 
 CONFLICTS_MAX = 10
 """How often a group is tried that others got in the way of."""
+CONFLICTS_SERVED_MAX = 3
+"""After so many, nobody who can wait is served with it: who runs and who sends next is what all fight for. Else what is
+said would not be taken in, and a worker that is not renewed in time would lose what it runs."""
 
 TICK_LOOK_MS = 250
 """How often to look whether somebody has made a schedule due."""
@@ -462,15 +465,15 @@ class Writer:
         return Group(failures=[(call.future, error) for call in calls])
 
     def _transact_in_the_end(self, calls: Sequence[Call]) -> Group:
-        for _ in range(CONFLICTS_MAX):
+        for conflicts in range(CONFLICTS_MAX):
             try:
-                return self._transact_and_confirm(calls)
+                return self._transact_and_confirm(calls, to_all=conflicts < CONFLICTS_SERVED_MAX)
             except self._store.conflict:
                 self._counted.conflicts += 1
-        return self._transact_and_confirm(calls)
+        return self._transact_and_confirm(calls, to_all=False)
 
-    def _transact_and_confirm(self, calls: Sequence[Call]) -> Group:
-        group = self._transact(calls)
+    def _transact_and_confirm(self, calls: Sequence[Call], *, to_all: bool) -> Group:
+        group = self._transact(calls, to_all=to_all)
         try:
             self._store.confirm()
         except Exception:  # whatever it was, nothing of it has happened; it is raised again
@@ -478,11 +481,11 @@ class Writer:
             raise
         return group
 
-    def _transact(self, calls: Sequence[Call]) -> Group:
+    def _transact(self, calls: Sequence[Call], *, to_all: bool = True) -> Group:
         self._counted.groups += 1
         self._remember()
         with self._store.transaction(before_waiting=self._tell_untold) as rows:
-            applied = self._apply(rows, calls)
+            applied = self._apply(rows, calls, to_all)
             self._tell_untold()
         self._done = rows
         return self._conclude(calls, *applied)
@@ -493,13 +496,13 @@ class Writer:
             self._store.believed.keep(self._done.changed, self._done.now)
             self._done = None
 
-    def _apply(self, rows: GroupRows, calls: Sequence[Call]) -> tuple[list[Any], list[Taker], Group]:
+    def _apply(self, rows: GroupRows, calls: Sequence[Call], to_all: bool) -> tuple[list[Any], list[Taker], Group]:
         self._read_ahead(rows, calls)
         # It hands back only lanes that these rows gave it, so each of them knows its row.
         transaction = Transaction(cast("Rows", rows), rows.now, self._limits())
         answers = [call.verb(transaction, *call.arguments) for call in calls]
         invited = self._invite_the_waiting(transaction)
-        transaction.serve()
+        transaction.serve(to_all=to_all)
         rows.flush(transaction.noted)
         return answers, invited, Group(starts_turns=transaction.starts_turns, noted=transaction.noted, at=rows.now)
 
