@@ -44,8 +44,8 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Decided:
     apply: Callable[..., Any] = Writer._apply
     groups: Decided = {}
 
-    def apply_and_note(writer: Writer, rows: QuickRows, calls: Sequence[Call]) -> object:
-        applied = apply(writer, rows, calls)
+    def apply_and_note(writer: Writer, rows: QuickRows, calls: Sequence[Call], to_all: bool) -> object:
+        applied = apply(writer, rows, calls, to_all)
         groups[rows] = calls
         return applied
 
